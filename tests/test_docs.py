@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree
 
+import pandas
 import pytest
 import timings
 import yaml
@@ -277,6 +278,8 @@ def test_programs_in_the_text_run(program, tmp_path, monkeypatch, capsys):
     if "found" in names:
         assert names["found"].passed and "<table" in names["found"]._repr_html_()
         assert (names["found"].table["seconds"] > 0).all()
+        with pandas.option_context("display.width", 80, "display.max_columns", 0):  # as on a terminal
+            assert re.match(r" +kernel +size .* ratio_high\n", repr(names["found"].table))
     if "points" in names:  # the slowest rank of each repetition, then the median
         assert list(names["points"]["seconds"]) == pytest.approx([4e-3, 4e-3])
     if "seconds" in names:  # the median over all ranks and repetitions

@@ -11,10 +11,12 @@ from test_main import ALONE, ASCII
 from timings import FAIL, measurement, visit_samples
 
 from hpcmm import analysis
+from hpcmm.analysis import scaling
+from hpcmm.analysis.why import Known
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
 from hpcmm.model.measurement import Point
-from hpcmm.report import answer
+from hpcmm.report import answer, opening, page
 from hpcmm.system import streams
 
 GPU = {"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}
@@ -68,11 +70,30 @@ def test_the_answer_has_the_fastest_rung_of_each_type_its_ratio_and_whether_to_b
 
 def test_many_types_share_the_last_line_with_both_libraries_and_the_gpu():
     types = ("float32", "float64", "float16", "bfloat16", "int8")
-    rows = {n: [each for dtype in types for each in product("naive", 8e-4, dtype, n)] for n in (128, 512)}
-    columns = timings.merged(*(({"gpus": [{"name": f"N{n}"}]}, {"size": own}) for n, own in rows.items()))
+    rows = {"size": [each for dtype in types for each in product("naive", 8e-4, dtype)]}
+    columns = timings.merged((GPU, rows))
     end = "1.25× cublas, tuned cublaslt not measured"
-    line = f"bfloat16 at 512 on the N512: naive 336 GFLOP/s, {end}; int8 at 512 on the N512: naive 336 GOP/s, {end}"
-    assert answer.answer(columns, analysis.measurements(columns))[3] == line
+    line = f"bfloat16 at 512: naive 336 GFLOP/s, {end}; int8 at 512: naive 336 GOP/s, {end}"
+    assert answer.answer(columns, analysis.measurements(columns))[3].replace(" on the NVIDIA H100", "") == line
+
+
+def test_the_answer_is_of_the_machine_with_which_the_page_begins_and_judges_it_alone():
+    """The other one is faster, noisy, and has fewer points."""
+    fast = product("naive", 1e-4, scatter=0.1)
+    slow = [*product("naive", 8e-4), *product("large_thread_tile", 9e-4)]
+    machines = [({"gpus": [{"name": name}]}, {"size": own}) for name, own in (("Fast", fast), ("Slow", slow))]
+    columns = timings.merged(*machines)
+    frame = analysis.measurements(columns)
+    first, noise, counts = answer.answer(columns, frame)
+    assert first.startswith("float32 at 512 on the Slow: naive 336 GFLOP/s")
+    assert noise.startswith("Quiet enough to believe: ")
+    assert "are about the machine with Slow. The report also has 1 other machine." in counts
+    panel, *_ = opening.panels(frame, [], scaling.speedups(frame), Known.of(columns, frame))
+    slow, fast = panel.headlines
+    assert (slow.machine, slow.value) == ("Slow", "336 GFLOP/s") and "is too noisy" in fast.text
+    fast, slow = (each.partition("visits of one job ") for each in page.noises(analysis.points(frame)))
+    assert fast[0].startswith("machine with Fast, GPU: ") and fast[2].startswith("29 %")
+    assert slow[0].startswith("machine with Slow, GPU: ") and slow[2].startswith("0.27 %")
 
 
 def test_a_noisy_machine_is_said_to_be(said):

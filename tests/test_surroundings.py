@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,13 @@ def test_a_process_of_a_launcher_keeps_what_the_launcher_gave_it():
     inherited = {name: INHERITED for _, name in EACH}
     ranks, nested = (surroundings.measuring(inherited, launched=launched) for launched in (True, False))
     assert set(ranks) - set(nested) == {name for _, name in EACH if surroundings.record_of(name).action == OF_LAUNCH}
+    with socket.socket() as connected:
+        inherited["PMI_FD"] = str(connected.fileno())
+        assert surroundings.measuring(inherited, launched=True).keys() >= ranks.keys() | {"PMI_FD"}
+    found = surroundings.measuring(inherited, launched=True)  # as in a shell that a rank has left behind
+    lost = ranks.keys() - found.keys()
+    assert {"PMI__UNHEARD_OF_", "HYDI__UNHEARD_OF_"} <= lost <= surroundings.remembered(found).keys()
+    assert not any(name.startswith("SLURM") for name in lost)
 
 
 @pytest.mark.parametrize("name", {id(record): name for record, name in EACH}.values())

@@ -177,6 +177,10 @@ def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snake
     assert all(after[place] == before[place] for place in before.keys() & after.keys()), "points are kept"
     page = (snakemake.folder / "results" / "report.html").read_text()
     assert "7 points" in page and command("status", folder=snakemake.folder).returncode == 0
+    (snakemake.folder / "results" / "report.html").unlink()
+    os.utime(snakemake.folder / TIMINGS, (2**31, 2**31))  # the clock was set back before the page is written
+    assert snakemake(changed(sizes=[7, 9], ranks=[1])).returncode == 0, "hpcmm status agrees"
+    assert command("status", folder=snakemake.folder).returncode == 0
 
     shutil.copytree(snakemake.folder, tmp_path / "copy", copy_function=shutil.copy)  # with other dates
     for path in (tmp_path / "copy" / "results").glob("*.h*"):

@@ -31,6 +31,7 @@ from hpcmm.analysis.views import (
     grouped,
     ladder,
     largest,
+    noises,
     of_sweeps,
     phases,
     pitch_pairs,

@@ -13,7 +13,6 @@ from hpcmm import store
 from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import ENDS, MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
 from hpcmm.model import HpcmmError
-from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.system.text import choices, plural
@@ -263,8 +262,7 @@ class Summary:
     ``measurements``, including baselines. ``missing`` are the points that could not be measured, as rows of
     ``measurements``; ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``unplanned``
     has a row for each (sweep, variant, ranks) that the plan does not measure. ``superseded`` counts the points that a
-    later run measured again, ``single`` those with one visit. ``noise`` has the title of each device, and the medians
-    over its points of the spread between visits and of that between jobs, NaN if unknown.
+    later run measured again, ``single`` those with one visit.
     """
 
     passed: int
@@ -272,7 +270,6 @@ class Summary:
     throttled: int
     superseded: int
     single: int
-    noise: list[tuple[str, float, float]]
     machines: int
     missing: pd.DataFrame
     of_failed_jobs: pd.DataFrame
@@ -304,19 +301,22 @@ class Summary:
         return f"{plural(self.points, 'point')}: {', '.join(known)}{more}"
 
 
+def noises(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the noise of each machine and device: medians over points of the spreads; NaN if unknown."""
+    return points(frame).groupby(["machine", "device"], sort=False)[["spread", "spread_of_jobs"]].median()
+
+
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
     failures = current[current["result"] == "FAIL"]
     unmeasured = pd.DataFrame(dict(columns["omitted"]))
-    spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
     return Summary(
         passed=int((rows["result"] == "PASS").sum()),
         failed=int((rows["result"] == "FAIL").sum()),
         throttled=int(rows["throttled"].sum()),
         superseded=int((is_own(frame) & frame["superseded"]).sum()),
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
-        noise=[(DEVICES[device].title, *both) for device, *both in spreads.itertuples()],
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         of_failed_jobs=unmeasured[unmeasured["points"] > 0],

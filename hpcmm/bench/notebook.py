@@ -16,7 +16,8 @@ from typing import Any
 from hpcmm.model import HpcmmError
 from hpcmm.operations.heads import MARK
 
-FIRST = ("kernel", "size", "dtype", "rate", "ratio", "ratio_low", "ratio_high", "seconds")  # columns of the table
+# Columns of the table; pandas leaves out those between them on a narrow terminal
+FIRST, LAST = ("kernel", "size", "dtype"), ("seconds", "rate", "ratio", "ratio_low", "ratio_high")
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Bench:
         import pandas
 
         points = pandas.DataFrame(self.found.get("points", []))
-        first = [name for name in FIRST if name in points]
-        return points[[*first, *points.columns.difference(first, sort=False)]].dropna(axis=1, how="all")
+        first, last = ([name for name in names if name in points] for names in (FIRST, LAST))
+        others = points.columns.difference([*first, *last], sort=False)
+        return points[[*first, *others, *last]].dropna(axis=1, how="all")
 
     def __repr__(self) -> str:
         return self.text

@@ -12,7 +12,7 @@ from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, findings, formats, tables
-from hpcmm.report.headlines import at_told_sizes
+from hpcmm.report.headlines import at_told_sizes, machines_in_order
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import LIBRARIES, Ratio, is_itself
 from hpcmm.system.text import choices, plural, printable
@@ -27,21 +27,30 @@ ONLY: Mapping[str, Callable[[Mapping], bool]] = {
 
 
 def answer(columns: Columns, frame: pd.DataFrame) -> list[str]:
-    """Return the fastest rung of each type, whether to believe it, and what was not measured, in three to six lines."""
-    summary = analysis.summary(columns, frame)
-    return [*_fastest(frame), *([_noise(summary)] if summary.passed else []), _counts(summary)]
+    """Return three to six lines: the fastest rungs, whether to believe them, and what was not measured.
+
+    The first lines are about the machine with which the page begins, as ``machines_in_order`` says.
+    """
+    summary, rows, machines = analysis.summary(columns, frame), findings.timed_rungs(frame), frame["machine"].unique()
+    measured = [each.name for each in OPERATIONS.values() if not each.cached and (rows["operation"] == each.name).any()]
+    rows = rows[rows["operation"].isin(measured[:1])]
+    shown = machines_in_order(rows)[:1] or machines
+    lines = _fastest(rows[rows["machine"].isin(shown)])
+    lines += [_noise(frame[frame["machine"].isin(shown)])] if summary.passed else []
+    more = ""
+    if len(shown) < len(machines):
+        others = plural(len(machines) - 1, "other machine")
+        more = f" These lines are about the {formats.machines(machines)[shown[0]]}. The report also has {others}."
+    return [*lines, _counts(summary) + more]
 
 
-def _fastest(frame: pd.DataFrame) -> list[str]:
+def _fastest(rows: pd.DataFrame) -> list[str]:
     """Return a line on the fastest rung of each type at the largest size: on an accelerator if there is one."""
-    rows = findings.timed_rungs(frame)
-    rows = rows[rows["operation"].map(lambda name: not OPERATIONS[name].cached).astype(bool)]
     if rows.empty:
         return []
-    rows = findings.on_accelerators(rows)
-    operation = next(name for name in OPERATIONS if (rows["operation"] == name).any())
-    known = findings.on_fewest_ranks(analysis.row_dicts(analysis.pooled(rows[rows["operation"] == operation])))
-    of_types = ([row for row in known if row["dtype"] == dtype] for dtype in OPERATIONS[operation].dtypes)
+    known = findings.on_fewest_ranks(analysis.row_dicts(analysis.pooled(findings.on_accelerators(rows))))
+    dtypes = OPERATIONS[known[0]["operation"]].dtypes
+    of_types = ([row for row in known if row["dtype"] == dtype] for dtype in dtypes)
     found = [findings.fastest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
     lines = []
     for row in found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]:
@@ -68,14 +77,15 @@ def _compared(row: Mapping, interval: bool = True) -> Iterator[str]:
             yield f"{kind}{library} not measured" if kind else f"ratio to {library} unknown"
 
 
-def _noise(summary: Summary) -> str:
+def _noise(frame: pd.DataFrame) -> str:
     """Say whether the machine was quiet enough for the ratios to be believed."""
-    known = [(title, spread) for title, spread, _ in summary.noise if math.isfinite(spread)]
+    spreads, throttled = analysis.noises(frame)["spread"].dropna(), int(analysis.points(frame)["throttled"].sum())
+    known = [(formats.device(device), spread) for (_, device), spread in spreads.items()]
     if not known:
         return "Noise unknown: no job visited a point twice. Measure again with measuring.visits of 3 or more."
     listed = ", ".join(f"{formats.beyond(spread, visits.NOISY)} on the {title}" for title, spread in known)
     found = f"visits of a point differ by {listed} (limit {100 * visits.NOISY:.0f} %)"
-    found += f"; {summary.throttled} points throttled" if summary.throttled else ""
+    found += f"; {plural(throttled, 'point')} throttled" if throttled else ""
     noisy = [title for title, spread in known if spread > visits.NOISY]
     if not noisy:
         return f"Quiet enough to believe: {found}."
@@ -148,7 +158,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
     passed = all(row["result"] == "PASS" for row in points)
     if not passed:
         columns["Result"] = lambda row: words(
-            f"{row['result']} {row['where']}".removeprefix("missing ") if row["result"] != "PASS" else "PASS"
+            row["where"] if row["where"].startswith(MISSING) else f"{row['result']} {row['where']}".rstrip()
         )
     title = f"{series.sweep}: {formats.conditions(series)}"
     captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed else ""))

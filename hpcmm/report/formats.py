@@ -162,13 +162,6 @@ def ranks(count: int) -> str:
     return plural(count, "rank")
 
 
-def noise(title: str, visits: float, jobs: float) -> str:
-    """Say how much the visits of one job scatter on a device, and how much jobs do beyond that."""
-    of_visits = "unknown" if math.isnan(visits) else percent(visits)
-    of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "no more"
-    return f"{title}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
-
-
 def base(row: Mapping) -> str:
     """Name the baseline of a scaling efficiency; ``row`` is from ``scaling.speedups``."""
     if row["base_ranks"] > 1:

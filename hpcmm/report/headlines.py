@@ -45,10 +45,10 @@ def headlines(
 ) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
-    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``noise`` is ``noises`` of all.
-    ``only`` is the name of one of them.
+    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``noise`` is the spread between
+    visits of all, from ``analysis.noises``. ``only`` is the name of one of them.
     """
-    noise = noises(frame) if noise is None else noise
+    noise = analysis.noises(frame)["spread"] if noise is None else noise
     rows = findings.timed_rungs(frame)
     machines = machines or formats.machines(frame["machine"])
     several = len(machines) > 1
@@ -84,9 +84,14 @@ def _efficiency(prefix: str, row: Row) -> str:
     return text + (f"; end to end {formats.percent(row['call_efficiency'])}" if calls else "")
 
 
-def noises(frame: pd.DataFrame) -> pd.Series:
-    """Return the noise of each machine and device: the median spread between visits of a point; NaN if unknown."""
-    return analysis.points(frame).groupby(["machine", "device"])["spread"].median()
+def machines_in_order(rows: pd.DataFrame) -> list[str]:
+    """Return the machines of ``findings.timed_rungs``: first that of the most points beside a tuned library.
+
+    If several have as many, that of the most points of several visits comes first, or of the most points.
+    """
+    by_machine = rows.assign(several=rows["visits"] > 1).groupby("machine", sort=False)
+    counts = by_machine.agg({"tuned_ratio": "count", "several": "sum", "visits": "size"})
+    return counts.sort_values(list(counts), ascending=False, kind="stable").index.tolist()
 
 
 def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:

@@ -19,7 +19,7 @@ from hpcmm.report import findings, formats
 from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
-from hpcmm.report.headlines import Headline, by_size, headlines, noises
+from hpcmm.report.headlines import Headline, by_size, headlines, machines_in_order
 from hpcmm.report.vega import Figure
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
@@ -36,7 +36,7 @@ class Opening:
 
 def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame, known: Known) -> list[Opening]:
     """Return the panels that the measurements allow."""
-    machines, noise = formats.machines(frame["machine"]), noises(frame)
+    machines, noise = formats.machines(frame["machine"]), analysis.noises(frame)["spread"]
 
     def told(name: str, **about: str) -> Headline | None:
         """Return a headline about a machine, a device and an element type, as far as they are given."""
@@ -45,7 +45,7 @@ def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame,
             both = [each[each[column] == wanted] for each in both]
         return next(iter(headlines(*both, machines, noise, name)), None)
 
-    answers = list(_answers(frame, known, told))
+    answers = list(_answers(frame, known, told, noise))
     over_sizes = list(zip(*_over_sizes(series, noise), strict=True)) or [[], []]
     over_ranks = [
         (figure, told("Scaling", machine=figure.machine, device=figure.device, dtype=figure.dtype))
@@ -59,17 +59,13 @@ def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame,
     return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None]) -> Iterator[Headline]:
-    """Say what is the fastest product, why, and whether to believe it: for each machine, device and type.
-
-    The machine with the most points beside a tuned library comes first, or of several visits, then accelerators.
-    """
+def _answers(
+    frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None], noise: pd.Series
+) -> Iterator[Headline]:
+    """Say what is the fastest product, why, and whether to believe it: for each machine, device and type."""
     rows = findings.timed_rungs(frame)
     rows = rows[rows["operation"] == "matmul"]
-    by_machine = rows.assign(several=rows["visits"] > 1).groupby("machine")
-    counts = by_machine.agg({"tuned_ratio": "count", "several": "sum", "visits": "size"})
-    machines = counts.sort_values(list(counts), ascending=False).index.tolist()
-    dtypes = OPERATIONS["matmul"].dtypes
+    machines, dtypes = machines_in_order(rows), OPERATIONS["matmul"].dtypes
 
     def place(group: tuple) -> tuple:
         machine, device, dtype = group[0]
@@ -82,12 +78,12 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
             best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
             reason = f"Why: {clause(limit(best, known.facts(best)))}."
             here = frame[(frame["machine"] == about["machine"]) & (frame["device"] == about["device"])]
-            yield replace(headline, more=[*headline.more, reason, _belief(here)], **about)
+            yield replace(headline, more=[*headline.more, reason, _belief(here, noise[values[:2]])], **about)
 
 
-def _belief(rows: pd.DataFrame) -> str:
+def _belief(rows: pd.DataFrame, noise: float) -> str:
     rows = analysis.points(rows[rows["result"] != MISSING])
-    noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
+    wrong = int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
     results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
     counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"
     text = f"{counted} {results}."

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
@@ -81,7 +81,7 @@ def render(
         tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
         tables.unplanned_table("Variants not measured", summary.unplanned),
     )
-    more |= {"noise": [formats.noise(*each) for each in summary.noise], "choices": choices(points)}
+    more |= {"noise": list(noises(points)), "choices": choices(points)}
     more |= {"alarms": tables.failure_table(summary.alarms), "unmeasured": [each for each in unmeasured if each.rows]}
     more |= {"conditions": described, "provenance": provenance(runs, columns["runs"]["batch"])}
     more |= {"states": {chapter.id: states(summary, views) for chapter, views in chapters}}
@@ -90,6 +90,16 @@ def render(
     ladders = [operation for operation in OPERATIONS.values() if operation.name in operations]
     line = machine_line(described)
     return template("page.html.j2").render(more, summary=summary, chapters=chapters, ladders=ladders, line=line)
+
+
+def noises(points: pd.DataFrame) -> Iterator[str]:
+    """Say how much the visits of one job scatter on each machine and device, and how much jobs do beyond that."""
+    names = formats.machines(points["machine"])
+    for (machine, device), visits, jobs in analysis.noises(points).itertuples():
+        place = f"{names[machine]}, {formats.device(device)}" if len(names) > 1 else formats.device(device)
+        of_visits = "unknown" if math.isnan(visits) else formats.percent(visits)
+        of_jobs = "unknown" if math.isnan(jobs) else formats.percent(jobs) if jobs else "no more"
+        yield f"{place}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
 
 
 def choices(points: pd.DataFrame) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -192,16 +193,24 @@ def settings(part: str) -> dict[str, str]:
     return {name: each.value for each in VARIABLES if each.part == part and each.action == SET for name in each.names}
 
 
+def launcher_is_gone(inherited: Mapping[str, str]) -> bool:
+    """Return whether this process inherited the variables of a launcher without its socket, as from a saved shell."""
+    number = inherited.get("PMI_FD", "")
+    with contextlib.suppress(OSError, OverflowError):
+        return number.isdecimal() and not stat.S_ISSOCK(os.fstat(int(number)).st_mode)
+    return True
+
+
 def measuring(inherited: Mapping[str, str], launched: bool = False, local: bool = True) -> dict[str, str]:
     """Return the environment with which a process that measures starts.
 
     It is ``launched`` if it belongs to the job of the launcher that started this process, and ``local`` if its ranks
     start on this machine, and not in a Slurm job.
     """
-    found, before = {}, remembered(inherited)
+    found, before, gone = {}, remembered(inherited), record_of("PMI_FD") if launcher_is_gone(inherited) else None
     for name, value in inherited.items():
         record = record_of(name, local)
-        action = record.action if record else ""
+        action = "" if record is None else CLEARED if record is gone else record.action
         if action in (CLEARED, WARNED) or (action == SET and value != record.value):
             before.setdefault(name, value)
         if not (action == CLEARED or (action == OF_LAUNCH and not launched)):

@@ -55,7 +55,7 @@ def uuids() -> list[str]:
 def missing() -> str:
     """Return why CUDA variants cannot run on this machine; empty if they can."""
     if count() == 0:
-        return "no GPU on the machine that made the plan"
+        return "this machine has no GPU"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed (extras cuda12 and cuda13)"
     return ""

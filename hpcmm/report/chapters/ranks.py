@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -179,10 +180,7 @@ def over_ranks(
     sweep: str, rows: Sequence[Row], experiment: Experiment
 ) -> list[tuple[str, Callable[[Sequence[Row]], Table], Sequence[Row]]]:
     """Return what makes the tables of a sweep over ranks, each with the kind of its files and its rows."""
-
-    def exchange_table(rows: Sequence[Row]) -> Table:
-        return table("Exchanges, all ranks at once", rows, columns_of("exchanges"), leading=4)
-
+    exchange_table = partial(table, "Exchanges, all ranks at once", columns=columns_of("exchanges"), leading=4)
     both = (experiment.scaling, experiment.predictions)
     gains, predicted = (analysis.row_dicts(each[each["sweep"] == sweep]) for each in both)
     known = (("scaling", scaling_table, gains), ("predictions", prediction_table, predicted))
