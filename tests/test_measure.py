@@ -296,6 +296,17 @@ def measured_in_turn(*names: str):
     return [measure_point(problem, dataclasses.replace(POINTS["matmul"], variant=name), QUICK) for name in names]
 
 
+@pytest.mark.parametrize("first", [0, QUICK.warmups + 2 * QUICK.max_repetitions])
+def test_a_kernel_that_writes_to_an_input_fails_and_no_other_does(damage, first):
+    def spoil(number, arrays, before):
+        arrays["A"][2, 1] *= 2 if number >= first else 1
+
+    damage("serial", spoil)
+    (wrong, *_), (right, baseline) = measured_in_turn("serial", "openmp")
+    assert wrong.verdict.where == "wrote to its input A" and not wrong.samples
+    assert right.verdict.passed and baseline.verdict.passed
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_each_arithmetic_is_judged_by_its_own_bound_whichever_is_judged_first(reverse):
     point = dataclasses.replace(POINTS["matmul"], dtype="float32")

@@ -61,6 +61,7 @@ def test_a_simple_kernel_needs_no_head(tmp_path):
 def test_a_reduction_serves_all_operations_with_its_function(tmp_path):
     kernel = own_kernels.read(written(tmp_path, "block: 64\nper_thread: 2\nshared_bytes: BLOCK * ITEMSIZE", REDUCTION))
     assert kernel.operations == ("sum", "minimum", "maximum")
+    assert own_kernels.read(written(tmp_path, "operation: minimum", REDUCTION)).operations == ("minimum",)
     first, second = launches(task(kernel, (8192,), "float64"))
     assert (first.grid, first.block, first.shared_bytes) == ((64,), (64,), 512)
     assert second.grid == (1,)

@@ -130,6 +130,12 @@ def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
     assert not found.where and (guards.OVERFLOW in found.note) == (form == 1)
 
 
+@pytest.mark.slow
+@needs_gxx
+def test_a_product_that_loses_a_negative_beta_is_found_on_the_host(judged):
+    assert "alpha -1.05, beta -0.35: ascending order, rows without padding: " in judged("product", 38).where
+
+
 @needs_gcc
 @pytest.mark.parametrize(("name", "mistake"), [(name, each) for name, known in C_MISTAKES.items() for each in known])
 def test_a_wrong_c_kernel_is_found(name, mistake):

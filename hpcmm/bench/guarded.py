@@ -1,4 +1,4 @@
-"""Verify a kernel once more: in padded arrays between guards, and a C kernel also without optimization."""
+"""Verify a kernel once more: in padded arrays between guards, with other scalars, a C kernel also unoptimized."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def mistake(backend, task: Task) -> str:
     inputs = guards.drawn(task, rng)
     judge = task.operation.reference(task, inputs)
     found = once(backend, task, inputs, judge, rng)
+    other = guards.with_other_scalars(task)
+    if not found and other != task:
+        found = once(backend, other, inputs, task.operation.reference(other, inputs), rng)
+        found = found and f"with {', '.join(f'{name} {value:g}' for name, value in other.scalars.items())}: {found}"
     if found or not (backend.in_host_memory and task.variant.compiled):
         return found
     variant = dataclasses.replace(task.variant, options=(*task.variant.options, *UNOPTIMIZED))

@@ -50,7 +50,9 @@ class Problem:
         if part or comm.rank == 0:
             seeds = (seed, comm.rank) if part else (seed,)  # other numbers on each rank
             own = dataclasses.replace(task, shape=self.drawn)
-            self.inputs = draw_inputs(backend, own, point.page_locked, *seeds)
+            self.draw = functools.partial(draw_inputs, backend, own, point.page_locked, *seeds)
+            self.inputs = self.draw()
+        self.bits = {name: backend.checksum(x) for name, x in (self.inputs or {}).items() if backend.in_host_memory}
         self.seconds = seconds
         self.judges: dict[Arithmetic, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
@@ -67,6 +69,18 @@ class Problem:
     def remember(self, contender: Contender) -> None:
         if not contender.visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
             self.baselines[contender.key] = {name: getattr(contender, name) for name in KEPT}
+
+    def restore_inputs(self, contender: Contender) -> bool:
+        """Draw inputs again that a kernel in host memory wrote to, and fail it; return whether it did. Collective."""
+        changed = [name for name, bits in self.bits.items() if self.backend.checksum(self.inputs[name]) != bits]
+        if not (names := sorted({name for each in self.comm.allgather(changed) for name in each})):
+            return False
+        for name, array in self.draw().items() if changed else ():
+            self.backend.copy(array, self.inputs[name])
+        self.judges.clear()
+        where = f"wrote to its input {', '.join(names)}"
+        contender.verdict = dataclasses.replace(contender.verdict, passed=False, where=where)
+        return True
 
     @functools.cached_property
     def kinds(self) -> Kinds:
@@ -145,6 +159,8 @@ def measure_point(
         right[0].beside, right[1].beside = right[1], right[0]
     before = provenance.moment()
     take_turns(problem, right, of_visit(measuring))
+    if problem.restore_inputs(contenders[0]):
+        contenders, right = contenders[:1], []  # the result of its baseline is of other inputs
     for contender in right:
         contender.take_steal(before)
     if not visit:
@@ -186,6 +202,7 @@ def first_result(
         contender.recall(earlier[contender.variant.name, contender.algorithm])
     if contender.verdict is None:
         contender.verify(problem.judge(contender.task))
+    problem.restore_inputs(contender)
     own_file = problem.operation.variant(point.variant).path
     if measuring.only_verifies and own_file and contender.verdict.passed and point.ranks == 1:
         where = guarded.mistake(problem.backend, contender.task)

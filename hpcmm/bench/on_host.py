@@ -58,7 +58,7 @@ def compiled(task: Task, folder: Path) -> Callable[..., HostKernel]:
 def verify(tasks: Iterable[Task], folder: Path) -> Found:
     """Run a CUDA kernel for tasks that differ in shape, type, scalars or tile, up to the first wrong result.
 
-    Rows are padded. In one more run they are not, because kernels may take another path for such matrices.
+    Rows are padded. One more run has rows without padding, for which kernels may take another path, and other scalars.
     Raise DeviceError if the source does not compile for the host, or needs features that the host does not have.
     """
     found = Found()
@@ -66,23 +66,25 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     for task in tasks:
         kernel = compiled(task, folder)
         inputs = guards.drawn_widely(task, np.random.default_rng(task.shape))
-        judge = task.operation.reference(task, inputs)
-        given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
-        place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"
         found.largest = max(found.largest, task.shape, key=math.prod)
         results = set()
+        other = guards.with_other_scalars(task)
         matrices = any(len(operand.dimensions) > 1 for operand in task.operation.operands)
-        for order, padded in [*((order, True) for order in ORDERS), *[(ORDERS[0], False)] * matrices]:
+        judges = [each.operation.reference(each, inputs) for each in (other, task)]
+        last_run = [(other, ORDERS[0], False)] * (matrices or other != task)
+        for each, order, padded in [*((task, order, True) for order in ORDERS), *last_run]:
             found.runs += padded
+            given = ", ".join([f"{name} {value:g}" for name, value in each.scalars.items()])
+            place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"
             try:
-                result, note = run(kernel, task, inputs, order, padded)
+                result, note = run(kernel, each, inputs, order, padded)
             except KernelError as error:
-                found.where = f"{place}: {error}{hint(kernel, task)}"
+                found.where = f"{place}: {error}{hint(kernel, each)}"
                 return found
-            verdict = judge(result)
+            verdict = judges[padded](result)
             if not verdict.passed:
-                rows = "" if padded else ", rows without padding"
-                found.where = f"{place}: {order} order{rows}: {verdict.where}{note and '; '}{note}{hint(kernel, task)}"
+                rows = "" if padded or not matrices else ", rows without padding"
+                found.where = f"{place}: {order} order{rows}: {verdict.where}{note and '; '}{note}{hint(kernel, each)}"
                 return found
             found.note = found.note or note
             found.error_over_bound = max(found.error_over_bound, verdict.error / verdict.bound if verdict.bound else 0)

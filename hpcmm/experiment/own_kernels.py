@@ -87,8 +87,9 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
         problems.check(LaunchError)
     variant = dataclasses.replace(heads.with_geometry(variant, geometry), dtypes=dtypes)
-    serving = [n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels]
-    return OwnKernel(path, (chosen.name,) if called else tuple(serving), variant)
+    serving = tuple(n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels)
+    alone = called or chosen.name != serving[0]  # a source for the first one serves the others by its macros
+    return OwnKernel(path, (chosen.name,) if alone else serving, variant)
 
 
 def of_module(path: Path, module: Any) -> list[OwnKernel]:

@@ -95,6 +95,17 @@ def drawn_widely(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {"x": x * x.dtype.type((1, -large, large)[task.shape[0] % 3])}
 
 
+def with_other_scalars(task: Task) -> Task:
+    """Return a task with scalars of the other sign and, unless results are exact, with all bits.
+
+    Those that the kernel's contract fixes, and a beta of 0, stay as they are.
+    """
+    fixed = (task.variant.contract or Contract()).scalars
+    factor = -1 if task.element.exact or task.element.is_integer else -0.7
+    changed = {name: factor * value for name, value in task.scalars.items() if value and name not in fixed}
+    return dataclasses.replace(task, scalars={**task.scalars, **changed})
+
+
 def layout(
     task: Task, rng: np.random.Generator, pitched: bool = True, columns: Sequence[int] = COLUMNS, apart: int = ALIGNMENT
 ) -> tuple[Guarded, ...]:

@@ -8,6 +8,8 @@
 void matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
             int ldc, int threads)
 {
+    if (MISTAKE == 7)
+        alpha = 1.5f;
 #if MISTAKE == 2
     int j, p;  // shared by all threads
 #pragma omp parallel for num_threads(threads)

@@ -72,5 +72,5 @@ __global__ void matmul(int m, int n, int k, float alpha, const float *A, int lda
     if (IS(34))
         *c += alpha * sum + beta * old;
     else
-        *c = (IS(35) ? 1 : alpha) * sum + (IS(36) ? 0 : IS(37) ? 1 : beta) * old;
+        *c = (IS(35) ? 1 : alpha) * sum + (IS(36) || (IS(38) && beta < 0) ? 0 : IS(37) ? 1 : beta) * old;
 }
