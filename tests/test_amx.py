@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tasks import task
+from test_cpu_rungs import path_of, take
 
 from hpcmm import kernels
 from hpcmm.backends.cpu import libraries, searches
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.kernels import modules
-from hpcmm.kernels.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
 RUNGS = [
@@ -34,19 +34,6 @@ SHAPES = [
     *[(1, 40, 600), (257, 20, 70), (20, 513, 70), (70, 70, 1025)],
 ]  # fmt: skip
 SCALARS = [(1.5, 0.5), (-2.0, 0.0), (1.0, 1.0)]
-
-
-def library(name: str, dtype: str) -> ctypes.CDLL:
-    module = module_of(task(MATMUL, (1, 1, 1), dtype, variant=name))
-    module.path.restype = ctypes.c_char_p
-    return module
-
-
-def take(path: str, dtype: str, monkeypatch) -> None:
-    """Make kernels run a path, or skip the test on a processor without it."""
-    monkeypatch.setenv("HPCMM_SIMD", path)
-    if library("amx", "bfloat16" if dtype == "bfloat16" else "int8").path().decode() != path:
-        pytest.skip("this processor has no AMX")
 
 
 def padded(x: np.ndarray, columns: int, value: float) -> np.ndarray:
@@ -83,7 +70,7 @@ def check(name: str, dtype: str, shape, scalars=(1.5, 0.5), threads: int = 1, ch
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("name", "dtype"), RUNGS)
 def test_products_of_every_shape(name, dtype, path, monkeypatch):
-    take(path, dtype, monkeypatch)
+    take(path, name, dtype, monkeypatch)
     for i, shape in enumerate(SHAPES):
         check(name, dtype, shape, SCALARS[i % len(SCALARS)], threads=1 + i % 3)
 
@@ -111,7 +98,7 @@ def test_threads_share_the_blocks_of_c(tmp_path):
 def test_the_emulation_gives_the_bits_of_the_instructions(name, dtype, monkeypatch):
     results = []
     for path in PATHS:
-        take(path, dtype, monkeypatch)
+        take(path, name, dtype, monkeypatch)
         results.append(check(name, dtype, (100, 70, 333)))
     assert np.array_equal(*results)
 
@@ -161,14 +148,14 @@ def test_instructions_are_never_run_unless_the_system_grants_them(monkeypatch):
     for wanted in ("emulated", "portable", "of tomorrow"):
         monkeypatch.setenv("HPCMM_SIMD", wanted)
         for name, dtype in RUNGS:
-            assert library(name, dtype).path() == b"emulated"
+            assert path_of(name, dtype) == "emulated"
         backend = CpuBackend(1)
         for name, dtype in RUNGS:
             assert "no AMX" in MATMUL.why_not_run_on(backend, MATMUL.variant(name), dtype)
     monkeypatch.delenv("HPCMM_SIMD")
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     if "amx_tile" not in flags:
-        assert library("amx", "int8").path() == b"emulated"
+        assert path_of("amx", "int8") == "emulated"
 
 
 # --- libraries
