@@ -179,8 +179,9 @@ def test_indices_beyond_32_bits_are_tried_in_packed_arrays(tmp_path, command, fo
     ],
 )
 def test_a_crash_names_its_signal_and_its_place(tmp_path, monkeypatch, capfd, forgotten, mistake, says):
-    (tmp_path / "crash.c").write_text((FOLDER / "crash.c").read_text().replace("MISTAKE", str(mistake)))
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my kernels").mkdir()
+    monkeypatch.chdir(tmp_path / "my kernels")
+    Path("crash.c").write_text((FOLDER / "crash.c").read_text().replace("MISTAKE", str(mistake)))
     assert main(["bench", "crash.c", "--sizes", "8"]) == 1
     assert re.search(rf"crash.c: FAIL \S+ float32: {says}", capfd.readouterr().out)
 

@@ -30,7 +30,7 @@ RACE = re.compile(
 )
 BAD_ACCESS = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)(.*?)\n    #0 \S+ in [^\n]+? (\S+?):(\d+)", re.DOTALL)
 FRAME = re.compile(r"^    #\d+ \S+ in .+? (\S+?):(\d+)", re.MULTILINE)
-UNDEFINED = re.compile(r"^(\S+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
+UNDEFINED = re.compile(r"^(.+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
 CHECKED = ("-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
 FAST = ("-O3", "-ffast-math", "-fwrapv")  # integers overflow as at -O0
