@@ -10,6 +10,7 @@ from timings import measurement, product
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
+from hpcmm.analysis.evidence import Evidence
 from hpcmm.model.measurement import Sample
 
 
@@ -98,6 +99,17 @@ def test_a_change_is_found(place, change):
     found = simulated_runs.compared(np.random.default_rng(3), "normal", 0.0, change)
     verdicts = [each.verdict for each in found[60 * place : 60 * (place + 1)]]
     assert verdicts.count("slower") >= 48
+
+
+def test_the_error_of_a_mean_of_several_files_is_that_of_independent_visits():
+    rng, same = np.random.default_rng(1), {}
+    runs = [
+        simulated_runs.visited(simulated_runs.repetitions(rng, simulated_runs.times(rng), "normal", 0.0, 3, 6, 1.0))
+    ] * 5
+    found = Evidence([simulated_runs.frame()] * 5, runs, [0] * 5)
+    for count in (1, 4):
+        _, same[count] = found.differences(np.array([[0]]), np.array([found.offsets[1 : 1 + count]]), "unknown")
+    assert same[4] / same[1] == pytest.approx(math.sqrt((1 + 1 / 4) / (1 + 1)))
 
 
 def test_a_machine_whose_jobs_differ_is_called_noisy_and_nothing_changed():
