@@ -30,6 +30,11 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.system import surroundings
 
 surroundings.enter(launched=False, local=True)  # before libraries are loaded, and for all programs of the tests
+# Programs of the tests neither report nor follow what the shell, its terminal, or a job around the tests has set.
+OF_SHELL = "SLURM_(?!CONF$).*|SBATCH_.*|PMI_SIZE|OMPI_.*|LC_.*|LANG|LANGUAGE|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|TERM"
+found = {surroundings.RECORD, *surroundings.remembered(os.environ)}
+for name in found | {name for name in os.environ if re.fullmatch(OF_SHELL, name)}:
+    os.environ.pop(name, None)
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # ranks of MPICH that wait sleep instead of spinning
 
 # A job in the background may have started with Ctrl-C ignored, which the programs of the tests would inherit.

@@ -88,8 +88,8 @@ def test_the_lock_lasts_as_long_as_any_process_of_the_measurement(machine):
 
 def test_measurements_never_overlap(machine, tmp_path):
     log = tmp_path / "log"
-    script = f"echo + >>{log}; sleep 0.2; echo - >>{log}"
-    for process in [machine.start("sh", "-c", script) for _ in range(4)]:
+    script = 'echo + >>"$0"; sleep 0.2; echo - >>"$0"'
+    for process in [machine.start("sh", "-c", script, log) for _ in range(4)]:
         assert process.wait(timeout=180) == 0
     assert log.read_text().split() == ["+", "-"] * 4
 

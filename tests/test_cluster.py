@@ -59,7 +59,7 @@ class Faltering:
 
     def program(self, name: str, body: str) -> None:
         path = self.folder / name
-        path.write_text(PROGRAM.format(folder=self.folder, name=name, body=body))
+        path.write_text(PROGRAM.format(folder=shlex.quote(str(self.folder)), name=name, body=body))
         path.chmod(0o755)
 
     def queue(self, *jobs: str) -> None:
@@ -719,7 +719,7 @@ def test_other_calls_of_sbatch_go_to_slurm_unchanged(faltering):
 
 
 def test_a_submission_that_another_start_gave_up_is_cancelled(faltering):
-    faltering.before("sbatch", f"rm -f {records.FOLDER.resolve()}/*")
+    faltering.before("sbatch", f"rm -f {shlex.quote(str(records.FOLDER.resolve()))}/*")
     assert sbatch().returncode == 1
     assert faltering.jobs[0][1] == "CANCELLED"
 

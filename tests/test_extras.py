@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import test_check
 import yaml
 from packaging.requirements import Requirement
-from test_main import ALONE, run_of
+from test_main import run_of
 
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.experiment import plan
@@ -93,7 +94,7 @@ def folder(tmp_path_factory) -> Path:
 
 def run(python: Path, folder: Path, *arguments, program: str = "hpcmm", **environ) -> subprocess.CompletedProcess:
     command = [python, "-m", program, *arguments]
-    return subprocess.run(command, cwd=folder, env=ALONE | environ, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=os.environ | environ, capture_output=True, text=True, timeout=300)
 
 
 def test_every_command_is_tried():
@@ -116,7 +117,7 @@ print(json.dumps(found))
 def test_commands_that_measure_nothing_need_the_core_only(python, folder):
     """In one process, whose start takes longer than most of them."""
     command, given = [python, "-c", TRIES], json.dumps(READING)
-    done = subprocess.run(command, cwd=folder, env=ALONE, input=given, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for name, (output, errors) in json.loads(done.stdout).items():
         assert READING[name][1] in output and errors == "", (name, output, errors)
@@ -143,14 +144,14 @@ def test_the_examples_of_the_file_format_need_the_extra_analysis_only(tmp_path, 
     python = environment(tmp_path / "env", [*CORE, *PROJECT["optional-dependencies"]["analysis"]])
     text = (ROOT / "docs" / "file-format.md").read_text("utf-8").replace("results/timings.h5", "nodes/timings.h5")
     programs = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-    done = subprocess.run([python, "-c", "\n".join(programs)], cwd=folder, env=ALONE, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", "\n".join(programs)], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "") and len(programs) == 5
     assert not {"mpi4py", "snakemake"} & {path.name for path in (tmp_path / "env").glob("lib/*/site-packages/*")}
 
 
 def test_open_names_the_extra_that_it_needs(python, folder):
     opened = [python, "-c", "import hpcmm; hpcmm.open('a.h5')"]
-    done = subprocess.run(opened, cwd=folder, env=ALONE, capture_output=True, text=True)
+    done = subprocess.run(opened, cwd=folder, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].endswith("is not installed: pip install 'hpcmm[analysis]'")
 
 

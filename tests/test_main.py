@@ -47,20 +47,17 @@ from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate, expected_share
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Point
-from hpcmm.system import files, surroundings
+from hpcmm.system import files
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
-# the variables of the shell without a launcher's, and without those that a run reports, as OPENBLAS_CORETYPE
-LEFT_OUT = {*SIZE_VARIABLES, surroundings.RECORD, *surroundings.remembered(os.environ)}
-ALONE = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
 
 
 def hpcmm(*arguments, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "hpcmm", *map(str, arguments)],
         cwd=folder,
-        env=ALONE | environment,
+        env=os.environ | environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -232,7 +229,7 @@ def test_a_closed_pipe_gives_no_traceback(config, unbuffered):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "hpcmm", "plan", "--cluster", "--configfile", config]
-    environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=300, env=environment)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
@@ -332,7 +329,7 @@ CASES = {"occupancy": ["--tile", "16"], "report": ["größe.h5"], "merge": ["gr�
 def test_closed_streams_are_no_error(small, tmp_path):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >&- 2>&- <&-', sys.executable, "merge", *CASES["merge"]]
-    done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, env=ALONE, timeout=300)
+    done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
@@ -341,7 +338,7 @@ def test_closed_streams_are_no_error(small, tmp_path):
 @pytest.mark.parametrize(("command", "unbuffered"), [("occupancy", ""), ("merge", "1")])
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
-    environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
     assert refused(done) == "standard output: No space left on device"
 
@@ -358,9 +355,7 @@ def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
 def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, why, least):
     """The limit of files is in units of 512 bytes in some shells, and of 1,024 in others."""
     line = f'ulimit -{limit}; exec "$0" -m hpcmm "$@"'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, "plan"], capture_output=True, text=True, cwd=tmp_path, env=ALONE
-    )
+    done = subprocess.run(["bash", "-c", line, sys.executable, "plan"], capture_output=True, text=True, cwd=tmp_path)
     assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
 
 
@@ -374,7 +369,7 @@ def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
 def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
     line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
     arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
-    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=ALONE, timeout=300)
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, timeout=300)
 
 
 # --- folders that cannot be written --------------------------------------------------------------------------------
@@ -386,7 +381,7 @@ needs_setpriv = pytest.mark.skipif(bool(MORTAL) and not shutil.which("setpriv"),
 
 def mortal(*arguments, folder: Path) -> subprocess.CompletedProcess:
     command = [*MORTAL, sys.executable, "-m", "hpcmm", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=ALONE, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture

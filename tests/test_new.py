@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from test_kernels_compiled import compiled
-from test_main import LEFT_OUT
 
 from hpcmm import backends
 from hpcmm.backends.emulated import launch
@@ -145,8 +144,6 @@ def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):
     """The output of each command equals the page: solutions pass, skeletons compile and fail."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    for name in LEFT_OUT:
-        monkeypatch.delenv(name, raising=False)
     shutil.copytree(SOLUTIONS, tmp_path / "submissions" / "anna")
     blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     steps = [step for block in blocks for step in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)]

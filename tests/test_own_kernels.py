@@ -269,7 +269,7 @@ def test_a_config_names_files_relative_to_itself(tmp_path, forgotten):
     _, sweeps = validated(config)
     assert [each.name for each in sweeps["a"].variants] == ["naive", "of_a_config.cu", "of_a_config.cu SIDE=4"]
     path.write_text(path.read_text().replace("matmul", "sum").replace("naive, ", ""))
-    with pytest.raises(ConfigError, match=r"sweeps.a.variants: '.*of_a_config.cu' is not allowed"):
+    with pytest.raises(ConfigError, match=r"sweeps\.a\.variants: '.*/\.\./of_a_.* is not allowed; allowed: "):
         validated(read_config(path))
 
 

@@ -11,7 +11,6 @@ import threading
 
 import pytest
 from test_display import drained
-from test_main import ALONE
 
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
@@ -37,9 +36,10 @@ def on_terminal(arguments: list[str], columns: int, **environ: str) -> list[str]
     found = []
     reader = threading.Thread(target=lambda: found.append(drained(ours)))
     reader.start()
-    environment = {name: value for name, value in ALONE.items() if name != "COLUMNS"} | {"TERM": "xterm"} | environ
     command = [sys.executable, "-m", "hpcmm", *arguments]
-    subprocess.run(command, env=environment, stdin=its, stdout=its, stderr=its, timeout=300)
+    subprocess.run(
+        command, env=os.environ | {"TERM": "xterm"} | environ, stdin=its, stdout=its, stderr=its, timeout=300
+    )
     os.close(its)
     reader.join(60)
     os.close(ours)
@@ -70,7 +70,7 @@ def test_help_fits_any_terminal(name, monkeypatch, capsys):
 
 def test_text_without_a_terminal_is_not_folded():
     command = [sys.executable, "-m", "hpcmm", "occupancy", "--tile", "16"]
-    done = subprocess.run(command, env=ALONE | {"COLUMNS": "60"}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "60"}, capture_output=True, text=True, timeout=300)
     assert max(map(len, done.stdout.splitlines())) > 60 and "\x1b" not in done.stdout
 
 

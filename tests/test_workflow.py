@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import yaml
 from tasks import CONFIGS
-from test_main import LEFT_OUT
 from timings import page_of
 
 from hpcmm import backends, store
@@ -39,11 +38,6 @@ FOLDER = "it's my test"  # a name that a shell must have quoted
 TIMINGS = "results/timings.h5"  # a target without the report, which takes longest to make
 
 
-def unremarkable() -> dict[str, str]:
-    left_out = {"HPCMM_BACKENDS", *LEFT_OUT}
-    return {name: value for name, value in os.environ.items() if name not in left_out}
-
-
 def run_snakemake(folder, config, *arguments):
     """Run Snakemake on a config in a folder; return the finished process."""
     file = folder / "experiment.yaml"
@@ -51,7 +45,6 @@ def run_snakemake(folder, config, *arguments):
     command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
     return subprocess.run(
         [*command, "--cores", "2", *arguments],
-        env=unremarkable(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -64,7 +57,6 @@ def start_run(folder, *arguments):
     return subprocess.Popen(
         [Path(SNAKEMAKE).with_name("python"), "-m", "hpcmm", "run", "--cores", "2", *map(str, arguments)],
         cwd=folder,
-        env=unremarkable(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
