@@ -96,16 +96,11 @@ class Page(HTMLParser):
             if attributes.get("id") == "stored":
                 figures |= json.loads(text)
         places = [a["data-figure"] for tag, a in self.tags if tag == "div" and a.get("class") == "chart"]
-        return [figures[place]["spec"] | {"records": unpacked(figures[place]["columns"])} for place in places]
+        return [figures[place]["spec"] | {"records": records(figures[place]["columns"])} for place in places]
 
 
-def unpacked(columns: dict) -> list[dict]:
-    """Decode the columns of the page to rows."""
-    lists = {
-        name: values if isinstance(values, list) else [values["texts"][i] for i in values["rows"]]
-        for name, values in columns.items()
-    }
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+def records(columns: dict) -> list[dict]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def cells(html: str) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}"
 let figures = {};  // by identity
 let parts = [];  // HTML of views and closed parts
 const loaded = unzipped("stored").then(text => { ({figures, parts} = JSON.parse(text)); });
-const rows = new Map();  // rows of each figure, unpacked once
+const rows = new Map();  // rows of each figure, made once
 
 async function unzipped(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), each => each.charCodeAt(0));
@@ -21,11 +21,7 @@ function rowsOf(id) {
   if (!rows.has(id)) {
     const columns = figures[id].columns;
     const names = Object.keys(columns);
-    const lists = names.map(name => {
-      const column = columns[name];
-      return Array.isArray(column) ? column : column.rows.map(i => column.texts[i]);
-    });
-    rows.set(id, lists[0].map((_, i) => Object.fromEntries(names.map((name, j) => [name, lists[j][i]]))));
+    rows.set(id, columns[names[0]].map((_, i) => Object.fromEntries(names.map(name => [name, columns[name][i]]))));
   }
   return rows.get(id);
 }

@@ -123,7 +123,7 @@ class Embedded:
     def add(self, where: str, figure: Figure) -> str:
         """Add a figure of a part of the page; return its identity."""
         identity = unique(slug(f"{where}-{figure.name}"), self.figures)
-        self.figures[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        self.figures[identity] = {"columns": figure.columns, "spec": figure.spec, "shown": figure.shown}
         return identity
 
     def packed(self, html: str) -> Markup:
@@ -175,19 +175,6 @@ def template(name: str) -> Template:
     environment = Environment(loader=loader, autoescape=True, **how)  # included files, too: they have no text of others
     environment.filters["unbroken"] = unbroken
     return environment.get_template(name)
-
-
-def packed(columns: Mapping[str, list]) -> dict[str, Any]:
-    """Encode columns for the page; a column of texts becomes its distinct texts and an index per row."""
-    found: dict[str, Any] = {}
-    for name, values in columns.items():
-        texts = list(dict.fromkeys(values))
-        if all(isinstance(text, str) for text in texts) and len(texts) < len(values):
-            number = {text: i for i, text in enumerate(texts)}
-            found[name] = {"texts": texts, "rows": [number[value] for value in values]}
-        else:
-            found[name] = values
-    return found
 
 
 def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
