@@ -11,7 +11,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Columns, visits
 from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of, percent
-from hpcmm.analysis.tidy import MISSING
+from hpcmm.analysis.tidy import MISSING, slowest_ranks
 from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.parallel import ALGORITHMS
@@ -168,7 +168,7 @@ def evidence_of(files: Sequence[Columns], controlled: bool = True) -> tuple[list
     libraries = [libraries_of(columns) for columns in files] if controlled else None
     evidence = {}
     for of, (phase, call) in PHASES.items():
-        slowest = (analysis.slowest_ranks(*pair, call, [phase]) for pair in zip(files, derived, strict=True))
+        slowest = (slowest_ranks(*pair, call, [phase]) for pair in zip(files, derived, strict=True))
         evidence[of] = Evidence(derived, [visits.of_rows(each, phase) for each in slowest], libraries)
     return list(map(analysis.points, derived)), evidence
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.analysis import finite, numbers_of
 from hpcmm.system.text import plural
 
 HISTORY = "hpcmm check history"
@@ -126,13 +125,12 @@ class Check:
 
     def plain(self) -> dict[str, Any]:
         found = {"format": "hpcmm check", "version": 1, "passed": self.passed, "verdict": self.verdict}
-        found |= {"line": self.line, "detectable": {sweep: finite(value) for sweep, value in self.detectable.items()}}
+        found |= {"line": self.line, "detectable": self.detectable}
         found |= {"inconclusive": self.blind, "devices": list(map(vars, self.subjects))}
         findings = [
             {**vars(finding.subject), "measurement": finding.measurement, "against": finding.against}
             | {"source": finding.source.rank if finding.source else None}
-            | numbers_of(finding, "seconds", "slowdown", "p", "least", "detectable")
-            | {"slow": finding.slow}
+            | {name: getattr(finding, name) for name in ("seconds", "slowdown", "p", "least", "detectable", "slow")}
             for finding in self.findings
         ]
         return found | {"findings": findings, "broken": self.broken, "missing": self.missing, "notes": self.notes}

@@ -78,12 +78,11 @@ class History:
         trends = []
         for trend in self.trends:
             changes = [
-                {"run": step.run, "verdict": step.change.verdict}
-                | analysis.numbers_of(step, "before", "after")
-                | analysis.numbers_of(step.change, "ratio", "low", "high", "p")
+                {"run": step.run, "verdict": step.change.verdict, "before": step.before, "after": step.after}
+                | {name: getattr(step.change, name) for name in ("ratio", "low", "high", "p")}
                 for step in trend.steps
             ]
-            times = {name: list(map(analysis.finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
+            times = {name: getattr(trend, name) for name in ("seconds", "low", "high")}
             about = {"label": trend.label, "runs": trend.runs, "results": trend.results}
             trends.append({name: trend.point[name] for name in names} | about | times | {"changes": changes})
         history = {"format": "hpcmm history", "version": 1, "runs": list(map(vars, self.runs)), "trends": trends}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import points, precisions, row_dicts
+from hpcmm.analysis.tidy import points, precisions, row_dicts
 from hpcmm.model import HpcmmError, Task
 from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.dtypes import DTYPES

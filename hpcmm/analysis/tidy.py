@@ -48,16 +48,6 @@ def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in rows.to_numpy(object).tolist()]
 
 
-def finite(value: float) -> float | None:
-    """Return a number for JSON: None if it is not finite."""
-    return float(value) if np.isfinite(value) else None
-
-
-def numbers_of(record: object, *names: str) -> dict[str, float | None]:
-    """Return some numbers of a record for JSON."""
-    return {name: finite(getattr(record, name)) for name in names}
-
-
 def measurements(columns: Columns) -> pd.DataFrame:
     """Derive all numbers of a timings file, one row per measurement; ``columns`` are from ``store.read``.
 

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import shutil
 import subprocess
@@ -33,6 +32,7 @@ from hpcmm.experiment.durations import rounded_duration
 from hpcmm.jobs import trial
 from hpcmm.model import DeviceError, HpcmmError, NotTested, Variant
 from hpcmm.system import files, surroundings
+from hpcmm.system.text import json_of
 
 INTERRUPTED = 130  # exit status
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
@@ -73,7 +73,7 @@ class Output:
     def end(self, **found: Any) -> int:
         """Print the JSON, and return the exit status."""
         if self.json:
-            print(json.dumps({**found, "kernels": self.results}, indent=1))
+            print(json_of({**found, "kernels": self.results}))
         return verdicts.status(self.results)
 
 

@@ -28,6 +28,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import timings_file
 from hpcmm.parallel.links import MOST_OF_A_NODE
 from hpcmm.system import reader
+from hpcmm.system.text import json_of
 
 if TYPE_CHECKING:
     from hpcmm.analysis import Columns
@@ -216,7 +217,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         shown.build(found, columns, str(path), arguments.html, past)
     if arguments.json:
-        print(json.dumps(found.plain(), indent=1, allow_nan=False))
+        print(json_of(found.plain()))
     else:
         if found.slow:
             print(markup.plain(shown.slow_table(found)), end="\n\n")

@@ -1,12 +1,12 @@
 """``python -m hpcmm history``: the trend of each point over many runs."""
 
 import argparse
-import json
 from pathlib import Path
 
 from hpcmm import store
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import timings_file
+from hpcmm.system.text import json_of
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         shown.build(found, arguments.html)
     if arguments.json:
-        print(json.dumps(found.plain(), indent=1, allow_nan=False))
+        print(json_of(found.plain()))
         return 0
     if any(trend.steps for trend in found.trends):
         print(markup.plain(shown.changes_table(found)), end="\n\n")

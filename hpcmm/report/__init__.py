@@ -19,7 +19,7 @@ from markupsafe import escape
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
-from hpcmm.analysis.views import SERIES
+from hpcmm.analysis.views import SERIES, of_sweeps
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
 from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, transfers, why
 from hpcmm.report.chapters.chapter import TEXTS, Experiment, chapter
@@ -59,7 +59,7 @@ def build(
         script = background.submit(drawing.script)  # takes a second
         frame = analysis.measurements(columns)
         if names:
-            columns, frame = analysis.of_sweeps(columns, frame, names)
+            columns, frame = of_sweeps(columns, frame, names)
         frame = analysis.split_by_machine(frame)
         overview = not names and len(analysis.points(frame)) > MANY
         folder, summary = Folder(results, background), analysis.summary(columns, frame)

@@ -51,7 +51,7 @@ def _fastest(rows: pd.DataFrame) -> list[str]:
     known = findings.on_fewest_ranks(analysis.row_dicts(analysis.pooled(findings.on_accelerators(rows))))
     dtypes = OPERATIONS[known[0]["operation"]].dtypes
     of_types = ([row for row in known if row["dtype"] == dtype] for dtype in dtypes)
-    found = [findings.fastest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
+    found = [findings.quickest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
     lines = []
     for row in found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]:
         lines.append(", ".join([_rung(row), *_compared(row)]))

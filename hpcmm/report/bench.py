@@ -151,10 +151,9 @@ def sanitizer_line(found: Mapping[str, Any]) -> str:
 
 
 def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
-    """Return the counters of Nsight Compute, by kernel; NaN becomes None."""
+    """Return the counters of Nsight Compute, by kernel."""
     rows = analysis.row_dicts(analysis.profiles(columns))
-    counted = ({name: analysis.finite(row[name]) for name in COUNTERS} for row in rows)
-    return [{"kernel": row["label"], "dtype": row["dtype"]} | own for row, own in zip(rows, counted, strict=True)]
+    return [{"kernel": row["label"], "dtype": row["dtype"]} | {name: row[name] for name in COUNTERS} for row in rows]
 
 
 def profile_table(columns: analysis.Columns) -> str:

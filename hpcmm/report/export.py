@@ -1,10 +1,8 @@
 """Measured points for other programs: JSON, CSV and Prometheus' text format."""
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
 
 import pandas as pd
 
@@ -13,6 +11,7 @@ from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import csv_files, formats
 from hpcmm.store import DIMENSIONS
+from hpcmm.system.text import json_of
 
 VERSION = 1  # of the columns: a column that is removed or changes its meaning raises it
 
@@ -50,15 +49,8 @@ def as_json(points: pd.DataFrame, unmeasured: int) -> str:
     last = list(COLUMNS).index(DIMENSIONS[-1]) + 1
     others = [name for name in dimensions() if name not in DIMENSIONS]
     names = [*list(COLUMNS)[:last], *others, *list(COLUMNS)[last:]]
-    rows = [{name: _plain(value) for name, value in row.items()} for row in analysis.row_dicts(points[names])]
-    found = {"format": "hpcmm export", "version": VERSION, "unmeasured": unmeasured, "points": rows}
-    return json.dumps(found, indent=1, allow_nan=False) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return a value for JSON: a plain number instead of NumPy's, and None if it is not finite."""
-    value = value.item() if hasattr(value, "item") else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    found = {"format": "hpcmm export", "version": VERSION, "unmeasured": unmeasured}
+    return json_of(found | {"points": analysis.row_dicts(points[names])}) + "\n"
 
 
 def _shape(row: Mapping) -> str:

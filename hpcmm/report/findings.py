@@ -58,19 +58,18 @@ def on_accelerators(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[accelerated] if accelerated.any() else rows
 
 
-def fastest(rows: Sequence[Row]) -> Row:
-    """Return the fastest point; of several measurements of it, that with the most visits."""
-    return min(rows, key=lambda row: (row["seconds"], -row["visits"]))
-
-
 def fastest_first(rows: Iterable[Row]) -> list[Row]:
     """Sort points by their seconds of the kernel alone, those without at the end."""
     return sorted(rows, key=lambda row: row["seconds"] if row["seconds"] > 0 else math.inf)
 
 
 def quickest(rows: Iterable[Row]) -> Row | None:
-    """Return the row with the least seconds of the kernel alone; None without one."""
-    return min((row for row in rows if row["seconds"] > 0), key=lambda row: row["seconds"], default=None)
+    """Return the point with the least seconds of the kernel alone, of several measurements that with the most visits.
+
+    None without one.
+    """
+    timed = (row for row in rows if row["seconds"] > 0)
+    return min(timed, key=lambda row: (row["seconds"], -row["visits"]), default=None)
 
 
 def fastest_of(rows: Iterable[Row], by: str = "variant") -> list[Row]:

@@ -60,7 +60,7 @@ def headlines(
         timed = findings.first_type(analysis.row_dicts(analysis.pooled(findings.on_accelerators(timed))))
         timed = findings.in_own_arithmetic(findings.on_fewest_ranks(timed))
         timed = [row for row in timed if row["seconds_low"] > 0] or timed
-        shown = [findings.fastest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
+        shown = [findings.quickest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
         texts = _told(shown, machines[shown[0]["machine"]] if several else "")
         own = noise[shown[0]["machine"], shown[0]["device"]]
         found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], own))

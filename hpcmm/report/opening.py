@@ -75,7 +75,7 @@ def _answers(
     for values, own in sorted(rows.groupby(names, sort=False), key=place):
         about = dict(zip(names, values, strict=True))
         if headline := told("Fastest product", **about):
-            best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
+            best = findings.quickest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
             reason = f"Why: {clause(limit(best, known.facts(best)))}."
             here = frame[(frame["machine"] == about["machine"]) & (frame["device"] == about["device"])]
             yield replace(headline, more=[*headline.more, reason, _belief(here, noise[values[:2]])], **about)

@@ -2,13 +2,15 @@
 
 import codecs
 import difflib
+import json
 import math
 import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
+from typing import Any
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
 MOST_NAMES = 20  # in the message about a wrong one
@@ -135,6 +137,24 @@ def csv_cell(value: object) -> object:
     ("'=HYPERLINK(1)", 'naive', -1.5)
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
+def json_of(value: Any) -> str:
+    """Return JSON for other programs, with null for a number that is not finite.
+
+    >>> json_of({"a": math.nan, "b": (1, 2.5)}).split()
+    ['{', '"a":', 'null,', '"b":', '[', '1,', '2.5', ']', '}']
+    """
+
+    def plain(each: Any) -> Any:
+        if isinstance(each, Mapping):
+            return {name: plain(part) for name, part in each.items()}
+        if isinstance(each, list | tuple):
+            return [plain(part) for part in each]
+        each = each.item() if hasattr(each, "item") else each  # a number of NumPy
+        return None if isinstance(each, float) and not math.isfinite(each) else each
+
+    return json.dumps(plain(value), indent=1, allow_nan=False)
 
 
 def short_revision(text: str, digits: int = 7) -> str:
