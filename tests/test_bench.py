@@ -38,6 +38,13 @@ NAMES = {"by_rows.c", "serial", "numpy"}
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
+NO_HEAD = """void matmul(int n, const float *A, const float *B, float *C)
+{
+    for (int i = 0; i < n * n; ++i)
+        for (int k = C[i] = 0; k < n; ++k) C[i] += A[i / n * n + k] * B[k * n + i % n];
+}
+"""
+
 
 @pytest.fixture
 def inside(monkeypatch, capsys, forgotten):
@@ -132,7 +139,8 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
     (folder / "import.py").write_text(text.replace("PANEL =", "np.row_stack_of_old\nPANEL ="))
     (folder / "call.py").write_text(text.replace("    if beta", "    np.row_stack_of_old\n    if beta"))
     names = ("by_rows.c", "ragged.c", "beta.c", "text.c", "panels.py", "late.py", "import.py", "call.py")
-    done = inside(*names, "--sizes", 24, "--json", cwd=folder)
+    (folder / "no_head.c").write_text(NO_HEAD)
+    done = inside(*names, "--sizes", 24, "--json", "--against", "no_head.c", cwd=folder)
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     verdicts = {each["kernel"]: each for each in found["kernels"]}
@@ -144,7 +152,7 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
     assert re.search(r"text.c:1\d:.*error: .c. undeclared", verdicts["text.c"]["where"])
     why = f"AttributeError: module 'numpy' has no attribute 'row_stack_of_old' (numpy {np.__version__})"
     assert verdicts["import.py"]["where"] == why and verdicts["call.py"]["where"] == f"1x1x1 float32: {why}"
-    assert {each["kernel"] for each in found["points"]} == {"by_rows.c", "panels.py", "numpy"}
+    assert {each["kernel"] for each in found["points"]} == {"by_rows.c", "panels.py", "no_head.c", "numpy"}
     for own in [each for each in found["points"] if each["own"]]:
         assert own["shape"] == [24, 24, 24] and own["seconds"] > 0
         ends = own["ratio_low"], own["ratio_high"]  # one visit of slow points has no interval

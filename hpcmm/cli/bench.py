@@ -58,7 +58,7 @@ class Output:
         self.results: list[dict[str, Any]] = []
 
     def say(self, text: str) -> None:
-        if not self.json:
+        if text and not self.json:
             print(text, flush=True)
 
     def add(self, result: dict[str, Any]) -> None:
@@ -207,8 +207,8 @@ def timed(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -
 def timed_entry(chosen: Chosen, right: Sequence[str], shapes: Iterable[Sequence[int]]) -> dict[str, Any]:
     """Return the shapes and the scalars of a sweep in which kernels are timed."""
     entry: dict[str, Any] = {"shapes": [list(each) for each in shapes]}
-    for name in right:
-        entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
+    for variant in filter(None, [*map(chosen.kernels.get, right), chosen.operation.find(chosen.title)]):
+        entry |= variant.contract.scalars if variant.contract else {}
     return entry
 
 

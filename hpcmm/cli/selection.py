@@ -59,8 +59,12 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     found, refused, broken = loaded(arguments)
     against = title = arguments.against or ""
     if kernels.is_file(against):
-        against = str(Path(against).resolve())
-        title = next((kernel.variant.name for kernel in extensions.load([against])), against)
+        wrong: dict[str, str] = {}
+        for path in adopted(argparse.Namespace(**vars(arguments) | {"kernel": ""}), Path(against), wrong):
+            title = next((kernel.variant.name for kernel in extensions.load([path])), against)
+            against = str(path)
+        if wrong:
+            raise HpcmmError(f"--against {against}: {next(iter(wrong.values()))}")
     # of each file, its variant in each operation that has it
     variants = [{of: kernel.variant for kernel in each for of in kernel.operations} for each in found.values()]
     serving = [of for of in OPERATIONS if all(of in each for each in variants)]
@@ -76,8 +80,8 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     device = DEVICES[own[0].device]
     rungs = [each.name for each in operation.ladder if each.device == device.name]
     if against and title not in rungs:
-        allowed = choices(against, rungs)
-        arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {allowed}")
+        allowed = choices(title, rungs)
+        arguments.wrong(f"--against: {arguments.against!r} is not allowed; allowed: a {device.suffix} file, {allowed}")
     common = [dtype for dtype in operation.dtypes if all(dtype in operation.dtypes_of(variant) for variant in own)]
     if not common:
         arguments.wrong("the files have no element type in common; bench them one by one")
@@ -91,8 +95,9 @@ def choose(arguments: argparse.Namespace) -> Chosen:
             given = "x".join(map(str, each))
             arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
     asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
-    contracts = [each.contract for each in own if each.contract]
-    for each, variant in itertools.product(asked, own):
+    timed = [*own, *filter(None, [operation.find(title)])]
+    contracts = [each.contract for each in timed if each.contract]
+    for each, variant in itertools.product(asked, timed):
         sizes = dict(zip(operation.dimensions, each, strict=True))
         if variant.contract and (why := variant.contract.refuses(sizes, {})):
             raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
@@ -128,9 +133,9 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     operations = [operation for *_, operation in found]
     kept = "matmul" if "matmul" in operations else statistics.mode(operations) if found else ""
     others += [name for name, *_, operation in found if operation != kept]
-    for name, _, said, _ in () if arguments.json else found:
+    for name, copy, said, _ in () if arguments.json else found:
         if said and name not in others:
-            print(said, flush=True)
+            print(said + (f"; named {copy.name}" if copy.suffix != path.suffix else ""), flush=True)
     if others and not arguments.json:
         other = "not measured, of another operation or type"
         print(f"{path.name}: {other}: {', '.join(others)}; --kernel NAME", flush=True)
