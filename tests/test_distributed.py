@@ -36,6 +36,7 @@ from hpcmm.parallel.collectives import message
 from hpcmm.parallel.schedules import (
     CUT,
     TILE,
+    arriving,
     block_rows,
     column_panels,
     consecutive,
@@ -44,7 +45,6 @@ from hpcmm.parallel.schedules import (
     growth,
     panels,
     panels_of,
-    partners,
     tilings,
 )
 from hpcmm.parallel.transports.base import Transport, TransportError
@@ -329,11 +329,10 @@ def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
 
 @pytest.mark.parametrize("size", range(2, 20))
 def test_exchange_partners_of_each_step_match(size):
-    steps = [partners(rank, size) for rank in range(size)]
-    for rank, mine in enumerate(steps):
-        assert {source for source, _ in mine} == set(range(size)) - {rank}
-        for step, (source, _) in enumerate(mine):
-            assert steps[source][step][1] == rank
+    orders = [arriving(rank, size) for rank in range(size)]
+    assert [order[0] for order in orders] == list(range(size))
+    for sources in (*orders, *zip(*orders, strict=True)):  # in each step each rank is the source of one other
+        assert sorted(sources) == list(range(size))
 
 
 @pytest.mark.parametrize("size", range(1, 70))
@@ -347,7 +346,7 @@ def test_divisions_take_each_share_once_and_are_few(size):
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_between_cuts_at_powers_of_two_shares_lie_together(size):
     for rank in range(size):
-        order = [rank, *(source for source, _ in partners(rank, size))]
+        order = arriving(rank, size)
         for power in (1, 2, 4, 8):
             assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
 

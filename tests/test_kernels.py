@@ -1005,7 +1005,7 @@ def test_a_source_changed_after_it_was_built_is_compiled_again(cpu, own_sources)
     for _ in range(2):
         cpu.prepare(SERIAL_SUM, arrays)()
         assert arrays["result"] == -7
-    assert len(list((own_sources / "cache/hpcmm").glob("*.so"))) == 1
+    assert len(list((own_sources / "cache/hpcmm").rglob("*.so"))) == 1
 
 
 def test_a_source_that_does_not_compile_is_an_error_with_the_compilers_words(cpu, own_sources):

@@ -347,7 +347,7 @@ def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, se
     down, along = (rng.integers(-9, 10, (length, 3)) for length in (columns, rows))
     a = rng.integers(-9, 10, (count, rows)).astype(float)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "_cores", lambda: cores)
+        patch.setattr(sums.cores, "count", lambda: cores)
         np.testing.assert_array_equal(sums.row_sums(stored, down, kind), x @ down)
         np.testing.assert_array_equal(sums.row_sums(stored.T, along, kind), x.T @ along)
         np.testing.assert_array_equal(sums.row_norms(stored, kind), np.sqrt((x.astype(sums.type_of(kind)) ** 2).sum(1)))

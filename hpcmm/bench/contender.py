@@ -20,7 +20,7 @@ from hpcmm.operations.tables import TRIAL
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
-KEPT = ("verdict", "checksum", "clock", "errors", "differences")  # of a baseline, for further points of its problem
+KEPT = ("clock", "errors", "differences")  # of what a pass found for a baseline, for further points of its problem
 
 
 class Contender:
@@ -50,12 +50,8 @@ class Contender:
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
         self.late_runs = 0
-        self.clock = math.nan
         self.busy_seconds = self.steal_seconds = math.nan
-        self.energy: Mapping[str, float] = {}
-        self.events: Mapping[str, float] = {}
-        self.errors: Mapping[str, float] = {}
-        self.differences: Mapping[str, float] = {}
+        self.found: dict[str, Any] = {}  # by passes of their own: fields of ``Measurement``
         self.beside: Contender | None = None
 
     @property
@@ -128,10 +124,11 @@ class Contender:
         same = checksum is not None and self.distribution.checksum() == checksum and not self.run.complaint()
         return bool(self.distribution.comm.allreduce(int(same)) == self.distribution.comm.size)
 
-    def take(self, earlier: Mapping[str, Any]) -> None:
-        """Reuse what is earlier about this baseline, if the last result has the same bits. Collective."""
-        if self.has_bits(earlier["checksum"]):
-            vars(self).update(earlier)
+    def take(self, verdict: Verdict, checksum: int | None, found: Mapping[str, Any]) -> None:
+        """Reuse what is known about this baseline, if the last result has the same bits. Collective."""
+        if self.has_bits(checksum):
+            self.verdict, self.checksum = verdict, checksum
+            self.found = {name: value for name, value in found.items() if name in KEPT}
 
     def recall(self, first: Verdict) -> None:
         """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.
@@ -179,7 +176,7 @@ class Contender:
 
         with suppress(DeviceError):
             distribution.kernel(dataclasses.replace(self.run, once=once), cold=distribution.backend.cold)
-        self.events = found
+        self.found["events"] = found
 
     @untimed
     def measure_differences(self, same_bits: SameBits) -> None:
@@ -187,7 +184,7 @@ class Contender:
         found: Mapping[str, Difference] = {}
         with self.in_a_pass("comparison of bits"):
             found = self.distribution.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
-        self.differences = columns_of(found)
+        self.found["differences"] = columns_of(found)
         if where := broken(self.variant, self.algorithm, found, not self.bits.skipped):
             self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
 
@@ -233,24 +230,15 @@ class Contender:
 
     def measurement(self) -> Measurement:
         """Return the measurement; a failed check leaves no times. Collective."""
-        distribution = self.distribution
+        distribution, found = self.distribution, self.found
         return Measurement(
-            self.point,
-            self.variant.name,
-            self.baseline,
-            self.verdict,
-            self.task.flops,
-            self.task.bytes,
-            tuple(self.samples) if self.verdict.passed else (),
-            distribution.resources(self.task),
-            self.algorithm,
-            distribution.transport_name,
-            (self.visited(),),
-            self.late_runs,
-            self.energy if self.verdict.passed else {},
-            distribution.pick(self.task),
-            self.clock,
-            self.errors,
-            self.differences,
-            self.events,
+            *(self.point, self.variant.name, self.baseline, self.verdict, self.task.flops, self.task.bytes),
+            samples=tuple(self.samples) if self.verdict.passed else (),
+            resources=distribution.resources(self.task),
+            algorithm=self.algorithm,
+            transport=distribution.transport_name,
+            visits=(self.visited(),),
+            late_runs=self.late_runs,
+            pick=distribution.pick(self.task),
+            **found | ({} if self.verdict.passed else {"energy": {}}),
         )

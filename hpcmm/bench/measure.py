@@ -5,12 +5,11 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from hpcmm.bench import guarded, provenance
-from hpcmm.bench.contender import KEPT, Contender
+from hpcmm.bench.contender import Contender
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
@@ -59,7 +58,7 @@ class Problem:
         self.comm, self.connections = comm, connections
         self.task, self.point, self.seed = task, point, seed
         self.placed: dict[str, Distribution] = {}
-        self.baselines: dict[tuple[str, int], dict[str, Any]] = {}  # ``KEPT``, by variant and tile
+        self.baselines: dict[tuple[str, int], tuple] = {}  # arguments of ``take``, by variant and tile
         self.begin: Callable[[str, str], None] = lambda step, of: None
 
     def step(self, name: str, contender: Contender) -> None:
@@ -68,7 +67,7 @@ class Problem:
 
     def remember(self, contender: Contender) -> None:
         if not contender.visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
-            self.baselines[contender.key] = {name: getattr(contender, name) for name in KEPT}
+            self.baselines[contender.key] = contender.verdict, contender.checksum, contender.found
 
     def restore_inputs(self, contender: Contender) -> bool:
         """Draw inputs again that a kernel in host memory wrote to, and fail it; return whether it did. Collective."""
@@ -197,7 +196,7 @@ def first_result(
     contender.first_run(measuring)
     problem.step("verification", contender)
     if known and contender.key in problem.baselines:
-        contender.take(problem.baselines[contender.key])
+        contender.take(*problem.baselines[contender.key])
     if visit:
         contender.recall(earlier[contender.variant.name, contender.algorithm])
     if contender.verdict is None:
@@ -239,19 +238,19 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
             problem.step("energy", contender)
             with contender.in_a_pass("energy"):
                 seconds = statistics.median(contender.seconds[False])
-                contender.energy = energy_of(problem.backend, contender.run, seconds)
+                contender.found["energy"] = energy_of(problem.backend, contender.run, seconds)
         if kernel and not DEVICES[contender.variant.device].accelerator and not measuring.only_verifies:
             problem.step("events", contender)
             contender.count_events()
-        if measuring.accuracy and whole and has_errors(task) and not contender.errors:
+        if measuring.accuracy and whole and has_errors(task) and not contender.found.get("errors"):
             problem.step("errors", contender)
             with contender.in_a_pass("errors"):
-                contender.errors = problem.kinds.errors(task)
+                contender.found["errors"] = problem.kinds.errors(task)
         compared = measuring.same_bits and (multiplies(task) or reduces(task))
-        if compared and contender.verdict.passed and not contender.differences:
+        if compared and contender.verdict.passed and not contender.found.get("differences"):
             problem.step("bits", contender)
             contender.measure_differences(problem.same_bits)
-        if not measuring.only_verifies and math.isnan(contender.clock):
+        if not measuring.only_verifies and math.isnan(contender.found.get("clock", math.nan)):
             problem.step("clock", contender)
             if times := contender.seconds[False]:  # these runs are not timed
-                contender.clock = contender.distribution.clock(contender.run, statistics.median(times))
+                contender.found["clock"] = contender.distribution.clock(contender.run, statistics.median(times))

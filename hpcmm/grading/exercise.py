@@ -23,12 +23,12 @@ from hpcmm import backends
 from hpcmm.experiment import calls, own_kernels
 from hpcmm.grading import counts, questions, session, sources
 from hpcmm.grading.rubric import Exercise, Speed
-from hpcmm.grading.runners import Emulated, Interpreted, Native, OnDevice, Runner, cores, workspace
+from hpcmm.grading.runners import Emulated, Interpreted, Native, OnDevice, Runner, workspace
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.grading.sources import MOST_ERROR, Tools
 from hpcmm.model import NotTested, Task, Variant
-from hpcmm.operations import guards, heads
+from hpcmm.operations import cores, guards, heads
 from hpcmm.operations.guards import Guarded
 from hpcmm.operations.heads import PYTHON
 from hpcmm.system.reader import ConfigError
@@ -71,11 +71,12 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     ungraded = exercise.of - exercise.points if missing and exercise.speed else 0.0
     found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of, ungraded)
     try:
-        measured = answered(path, exercise) if exercise.sheet else solved(path, exercise, rng, isolation)
+        measured = solved(path, exercise, rng, isolation)
     except NotGraded:
         raise
     except Refused as refused:
-        return dataclasses.replace(found, why=hinted(str(refused), exercise))
+        hint = f"\nhint: {exercise.hint}" if exercise.hint and str(refused) != NOT_HANDED_IN else ""
+        return dataclasses.replace(found, why=f"{refused}{hint}")
     except NotTested as missed:
         why = str(missed).removeprefix(NotTested.PREFIX)
         return dataclasses.replace(found, why=f"cannot be graded on this machine: {why}")
@@ -86,15 +87,12 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     return dataclasses.replace(found, points=points)
 
 
-def answered(path: Path, exercise: Exercise) -> dict[str, Any]:
-    """Refuse wrong answers to questions."""
-    if why := questions.fault(own_file(path), exercise.sheet):
-        raise Refused(why)
-    return {}
-
-
 def solved(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> dict[str, Any]:
-    """Refuse a wrong kernel; return the fields of ``Grade`` about the error and the speed of a right one."""
+    """Refuse wrong answers and kernels; return the fields of ``Grade`` about the error and the speed of a kernel."""
+    if exercise.sheet:
+        if why := questions.fault(own_file(path), exercise.sheet):
+            raise Refused(why)
+        return {}
     path, variant = admitted(path, exercise)
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         solution = Solution(exercise, variant, Tools(isolation, path, Path(folder), exercise.seconds), rng)
@@ -104,10 +102,6 @@ def solved(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: 
         for dtype in exercise.dtypes if exercise.grids else ():
             solution.check_bits(dtype)
     return {**solution.times, "error": error, "bound": bound}
-
-
-def hinted(why: str, exercise: Exercise) -> str:
-    return f"{why}\nhint: {exercise.hint}" if exercise.hint and why != NOT_HANDED_IN else why
 
 
 def own_file(path: Path) -> Path:
@@ -180,11 +174,11 @@ class Solution:
         start = functools.partial(session.native, tools.isolation, limits=limits)
         if tools.source.suffix == PYTHON:
             mpi = {"runtime": str(RANKS)} if exercise.ranks else {}
-            with start(tools.source, {"symbol": self.operation.name, **mpi}, size, threads=cores()) as process:
+            with start(tools.source, {"symbol": self.operation.name, **mpi}, size, threads=cores.count()) as process:
                 yield Interpreted(process, exercise.ranks)
         elif not exercise.device.accelerator:
             sources.compiled(tools, tasks[0].macros)
-            with start(tools.library, {"symbol": symbol}, size, threads=cores()) as process:
+            with start(tools.library, {"symbol": symbol}, size, threads=cores.count()) as process:
                 yield Native(process)
         elif emulate or self.missing:
             size = max([size, *(place.end for task in tasks for place in workspace(task, size))])
@@ -199,7 +193,8 @@ class Solution:
 
     @contextlib.contextmanager
     def on_device(self, what: Mapping[str, str], size: int, seconds: float) -> Iterator[Runner]:
-        setup = {"device": self.exercise.device.name, "threads": cores(), "operation": self.operation.name, **what}
+        setup = {"device": self.exercise.device.name, "threads": cores.count(), **what}
+        setup["operation"] = self.operation.name
         with session.device(self.tools.isolation, setup, size, seconds) as process:
             yield OnDevice(process)
 

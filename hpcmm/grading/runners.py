@@ -1,7 +1,6 @@
 """Processes in which kernels run, on arrays in their shared memory."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from hpcmm.grading.sandbox import NotGraded
 from hpcmm.grading.session import Refused, Session
 from hpcmm.grading.sources import Tools
 from hpcmm.model import Task
-from hpcmm.operations import guards
+from hpcmm.operations import cores, guards
 from hpcmm.operations.guards import Guarded
 
 
@@ -47,7 +46,7 @@ class Runner:
 
 class Native(Runner):
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
-        values = [*task.operation.arguments(task, self.arrays(places)), np.int32(cores())]
+        values = [*task.operation.arguments(task, self.arrays(places)), np.int32(cores.count())]
         return self.ask([{"arguments": [self.argument(value) for value in values]}])
 
 
@@ -150,7 +149,3 @@ def workspace(task: Task, begin: int) -> list[Guarded]:
         places.append(Guarded(name, begin, (count + 2 * guards.ELEMENTS,), (count,), needed.dtype))
         begin = places[-1].end
     return places
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,14 +42,6 @@ class Reply(NamedTuple):
     seconds: float
 
 
-class Start(NamedTuple):
-    """How a program starts: its command, its environment, and the number of processes of bubblewrap around it."""
-
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    levels: int
-
-
 class Session:
     """A process with shared memory of ``size`` bytes that answers requests, and is stopped between them.
 
@@ -57,19 +49,14 @@ class Session:
     of the reply, and what is counted while it is stopped to that of the next one. At each stop it may use
     ``stopped_cpu_seconds``; ``math.inf`` if all of its code is trusted.
 
-    The program gets its descriptors and ``setup`` as one more argument. Its time limit counts while it runs.
+    ``start`` is its command, its environment, and the number of processes of bubblewrap around it. The program gets its
+    descriptors and ``setup`` as one more argument. Its time limit counts while it runs.
     """
 
-    def __init__(
-        self,
-        start: Start,
-        size: int,
-        setup: Mapping[str, Any],
-        seconds: float,
-        stopped_cpu_seconds: float = STOPPED_CPU_SECONDS,
-    ):
+    def __init__(self, start: tuple, size: int, setup: Mapping[str, Any], seconds: float, stopped_cpu_seconds: float):
         self.left = self.limit = seconds
-        self.levels, self.stopped_cpu_seconds = start.levels, stopped_cpu_seconds
+        command, environment, self.levels = start
+        self.stopped_cpu_seconds = stopped_cpu_seconds
         file = os.memfd_create("hpcmm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, size)
         # memory that is gone would end this process
@@ -79,12 +66,12 @@ class Session:
         self.replies, replies = os.pipe()
         given = {**setup, "requests": theirs, "replies": replies, "memory": file, "bytes": size}
         self.started = subprocess.Popen(
-            [*start.command, json.dumps(given)],
+            [*command, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(theirs, replies, file),
-            env=dict(start.environment),
+            env=environment,
         )
         self.process: psutil.Process | None = None  # known from its first reply on
         self.stopped_at = 0.0  # its CPU clock
@@ -237,8 +224,8 @@ def native(
     environment |= surroundings.settings("threads")
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path
-    start = Start(program, environment, isolation.levels)
-    return Session(start, size, {**setup, "address_space": space}, seconds)
+    start = program, environment, isolation.levels
+    return Session(start, size, {**setup, "address_space": space}, seconds, STOPPED_CPU_SECONDS)
 
 
 def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: float) -> Session:
@@ -247,4 +234,4 @@ def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: flo
     if "file" in setup:
         read = (*read, Path(setup["file"]).parent)
     program = isolation.wrap([sys.executable, "-P", "-m", "hpcmm.grading.device"], read, scratch="/tmp", whole=True)
-    return Session(Start(program, isolation.environment(), isolation.levels), size, setup, seconds, math.inf)
+    return Session((program, isolation.environment(), isolation.levels), size, setup, seconds, math.inf)

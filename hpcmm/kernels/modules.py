@@ -112,25 +112,37 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     if not command:
         raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
     options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items()), *further]
-    parts = [source.read_text(), str(source.parent), command, version, platform.machine(), *options]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    folder = files.cache()
-    listed = folder / f"{source.stem}-{key}.d"
-    target = folder / f"{source.stem}-{of_contents(key, listed)}.so"
-    if listed.exists() and target.exists():
+    command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", str(source), *libraries_of(further), "-lm"]
+    parts = source.read_text(), version, platform.machine()
+    failed = f"{source}: {shlex.join(command_line)} failed:\n"
+    return built(command_line, parts, files.cache() / f"{source.stem}.so", failed)
+
+
+def built(
+    command: Sequence[str], parts: Sequence[str], at: Path, failed: str, text: str = "", lists: bool = True
+) -> Path:
+    """Return the file that a compiler builds ``at`` a place, in a folder there that is named by a digest of all inputs.
+
+    The compiler ``lists`` the files that it reads. Otherwise ``parts`` have the content of all of them. ``failed``
+    begins an error.
+    """
+    key = hashlib.sha256("\0".join([*command, *parts]).encode()).hexdigest()[:16]
+    listed = at.with_name(f"{key}.d")
+    target = at.parent / (of_contents(key, listed) if lists else key) / at.name
+    if target.exists():
         return target
-    with tempfile.TemporaryDirectory(dir=folder) as part:
-        temporary, read = Path(part, "module.so"), Path(part, "read")
-        command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", str(temporary)]
-        command_line += [str(source), *libraries_of(further), "-lm"]
-        done = subprocess.run([*command_line, "-MD", "-MF", str(read)], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(dir=at.parent) as part:
+        temporary, read = Path(part, at.name), Path(part, "read")
+        listing = ["-MD", "-MF", str(read)] if lists else []
+        done = run_compiler([*command, "-o", str(temporary), *listing], text)
         if done.returncode:
-            wrong = done.stderr.strip()
-            more = ADD_OPTION if NEEDS_OPTION.search(wrong) else ""
-            raise compile_error(f"{source}: {shlex.join(command_line)} failed:\n{wrong}{more}")
-        target = folder / f"{source.stem}-{of_contents(key, read)}.so"
-        temporary.replace(target)  # atomic, because several ranks may compile it at once
-        read.replace(listed)
+            more = ADD_OPTION if NEEDS_OPTION.search(done.stderr) else ""
+            raise compile_error(f"{failed}{done.stderr.strip()}{more}")
+        if lists:
+            target = at.parent / of_contents(key, read) / at.name
+            read.replace(listed)
+        target.parent.mkdir(exist_ok=True)
+        temporary.replace(target)  # atomic, because several processes may compile it at once
     return target
 
 

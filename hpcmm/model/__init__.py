@@ -171,6 +171,11 @@ class Variant:
         """Whether it has a source of its own that a compiler translates."""
         return self.library is None and self.function is None and self.picks is None
 
+    @property
+    def on_copies(self) -> bool:
+        """Whether a run works on copies of operands, which are made before it: on no block of a larger array."""
+        return bool(self.pitched or self.guard_rows or (self.contract and self.contract.overwrites))
+
     def geometry_of(self, dtype: str) -> Geometry | None:
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 

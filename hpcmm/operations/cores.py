@@ -14,6 +14,11 @@ PART = 2**16  # elements that a thread takes at a time; with fewer, the calls ta
 MOVED = 2**22  # the same if elements are only written or copied
 
 
+def count() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 @functools.cache
 def threads(count: int) -> ThreadPoolExecutor:
     """Return a pool of threads that lasts until the process ends; starting a thread takes a millisecond."""
@@ -28,7 +33,7 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
     parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
     if len(parts) < 2:
         return list(map(work, parts))
-    return list(threads(len(os.sched_getaffinity(0))).map(work, parts))
+    return list(threads(count()).map(work, parts))
 
 
 def rows_of_part(columns: int, part: int = PART) -> int:
@@ -56,6 +61,15 @@ def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
     stream.random(dtype=array.dtype, out=array)
     array *= 2
     array -= 1
+
+
+def integers(least: int, end: int) -> Callable[[np.random.Generator, np.ndarray], None]:
+    """Return a function that fills an array with integers uniform in [least, end)."""
+
+    def fill(stream: np.random.Generator, array: np.ndarray) -> None:
+        array[...] = stream.integers(least, end, array.shape, array.dtype)
+
+    return fill
 
 
 def copy(source: np.ndarray, target: np.ndarray) -> None:

@@ -152,8 +152,7 @@ def has_long_vectors(task: Task) -> bool:
 
     One whose length is an ``int`` is given no vector with an index that overflows.
     """
-    overwrites = task.variant.contract and task.variant.contract.overwrites
-    if overwrites or task.operation.kernels not in VECTORS or task.operation.combination != "sum":
+    if task.variant.on_copies or task.operation.kernels not in VECTORS or task.operation.combination != "sum":
         return False
     return not (task.variant.adapted and OF_INT.search(task.variant.adapted.read_text(encoding="utf-8")))
 

@@ -19,11 +19,7 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
     No integer is the minimum of the type, the poison of outputs. No number is -0, whose sign is lost in a sum with 0.
     """
-
-    def integers(stream: np.random.Generator, x: np.ndarray) -> None:
-        x[...] = stream.integers(1 - 2**31, 2**31, x.shape, x.dtype)
-
-    fill = integers if task.element.is_integer else cores.uniform
+    fill = cores.integers(1 - 2**31, 2**31) if task.element.is_integer else cores.uniform
     return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
 
 

@@ -12,7 +12,6 @@ from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 from hpcmm.operations.vector_add import OverVector
 
-REGISTERS = 8  # elements of a chain in registers: the bytes of two registers
 LANES = 32
 # Maximum number of elements of a chain that are first read into a cache: pointers of 8 bytes, 256 KiB and 32 MiB
 L1_WARMED, L2_WARMED = 2**15, 2**22
@@ -71,13 +70,9 @@ class Reads(Geometry):
         return [Launch((self.per_sm * task.sms,), (self.block,), task.operation.arguments(task, arrays))]
 
 
-LATENCY_LADDER = ladder("latency", ("int32",), geometry=Chase)
-
 # A block of `cached` and `uncached` has eight loads of 16 bytes per thread in flight. It reads shorter vectors one
 # element at a time, which is slow.
 PIECE_BYTES = 8 * 16 * Reads.block
-
-BANDWIDTH_LADDER = ladder("bandwidth", ("int32",), geometry=Reads)
 
 
 def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
@@ -128,7 +123,7 @@ LATENCY = Operation(
     operands=(Operand("x", ("n",), "replicated", "in"), Operand("result", (), "combined", "out")),
     dtypes=("int32",),
     scalars={},
-    ladder=LATENCY_LADDER,
+    ladder=ladder("latency", ("int32",), geometry=Chase),
     metric="bytes",
     flops=lambda task: 0,
     bytes=lambda task: task.shape[1] * task.element.itemsize,
@@ -152,11 +147,7 @@ def chased_bytes(variant: str, n: int) -> int:
 
 def draw_elements(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw integers of any sign: the sum is modulo 2^32, so that a lost or repeated element changes it."""
-
-    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
-        x[...] = stream.integers(-(2**31), 2**31, x.shape, x.dtype)
-
-    return {"x": cores.draw(rng, np.empty(task.shape[:1], task.dtype), fill)}
+    return {"x": cores.draw(rng, np.empty(task.shape[:1], task.dtype), cores.integers(-(2**31), 2**31))}
 
 
 def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
@@ -176,7 +167,7 @@ BANDWIDTH = Operation(
     operands=(Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out")),
     dtypes=("int32",),
     scalars={},
-    ladder=BANDWIDTH_LADDER,
+    ladder=ladder("bandwidth", ("int32",), geometry=Reads),
     metric="bytes",
     flops=reads,
     bytes=lambda task: reads(task) * task.element.itemsize,

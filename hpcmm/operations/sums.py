@@ -6,13 +6,13 @@ bits. Sums are long double for float64, and float64 for the other kinds.
 
 import ctypes
 import functools
-import os
 from collections.abc import Callable
 
 import numpy as np
 
 from hpcmm import kernels
 from hpcmm.kernels import modules
+from hpcmm.operations import cores
 
 GROUP = 4  # as in verify.c
 
@@ -43,7 +43,7 @@ def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.nd
     magnitudes, squares = np.empty((2, columns, padded))
     sizes = padded, terms, columns, *(stride // b.itemsize for stride in b.strides)
     given, found = _pointers(factors, b), _pointers(total, magnitudes, squares)
-    _function("products", kind)(*given, *map(ctypes.c_size_t, sizes), *found, _cores())
+    _function("products", kind)(*given, *map(ctypes.c_size_t, sizes), *found, cores.count())
     return total.T[:rows], magnitudes.T[:rows], squares.T[:rows]
 
 
@@ -57,7 +57,7 @@ def _weighted(x: np.ndarray, weights: np.ndarray, kind: str, square: bool) -> np
     total = np.empty((len(x), GROUP), padded.dtype)
     sizes = *matrix.shape, matrix.strides[0] // matrix.itemsize
     address, factors, target = _pointers(matrix, padded, total)
-    _function(name, kind)(address, *map(ctypes.c_size_t, sizes), factors, int(square), target, _cores())
+    _function(name, kind)(address, *map(ctypes.c_size_t, sizes), factors, int(square), target, cores.count())
     return total[:, : weights.shape[1]]
 
 
@@ -69,10 +69,6 @@ def _has_rows(x: np.ndarray) -> bool:
 
 def _pointers(*arrays: np.ndarray) -> tuple[ctypes.c_void_p, ...]:
     return tuple(ctypes.c_void_p(array.ctypes.data) for array in arrays)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 @functools.cache

@@ -68,14 +68,11 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     One sum is -0. Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
     """
 
-    def integers(stream: np.random.Generator, x: np.ndarray) -> None:
-        x[...] = stream.integers(1 - 2**30, 2**30, x.shape, x.dtype)
-
     def fractions(stream: np.random.Generator, x: np.ndarray) -> None:
         cores.uniform(stream, x)
         x /= 3  # uniform numbers lie on a grid, on which all sums are exact
 
-    fill = integers if task.element.is_integer else fractions
+    fill = cores.integers(1 - 2**30, 2**30) if task.element.is_integer else fractions
     drawn = {name: cores.draw(rng, np.empty(task.shape, task.dtype), fill) for name in "xy"}
     for x in drawn.values() if task.shape[0] > 1 else ():
         x[task.shape[0] // 2] = -0.0

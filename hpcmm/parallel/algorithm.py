@@ -55,8 +55,7 @@ class Algorithm:
         """
         if self.variants:
             return variant.name in self.variants
-        overwrites = variant.contract and variant.contract.overwrites
-        return self.name in ONE_CALL or not (variant.exact or variant.pitched or variant.guard_rows or overwrites)
+        return self.name in ONE_CALL or not (variant.exact or variant.on_copies)
 
     def of(self, element: DType, invariant: bool) -> "Algorithm":
         """Return the form of the algorithm for an element type, and for a variant that is ``invariant`` or not."""

@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from hpcmm.model import Operation, Task
-from hpcmm.model.launch import Run
+from hpcmm.model import Operation
 from hpcmm.parallel.collectives import broadcast, reduce
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.links import exchange_alone, rounds_of
@@ -61,20 +60,11 @@ class Collective(OnDevices):
         if comm.rank == 0:
             self.result[self.target] = np.empty(n, self.dtype)
         self.rounds = 1 if pattern in ONE_WAY else rounds_of(rows.nbytes)
-
-    def prepare(self, task: Task) -> Run:
-        def once() -> None:
-            for _ in range(self.rounds):
-                self.transport.collect(self.pattern, self.x, self.y)
-
-        return Run(once)
+        self.exchange = partial(self.transport.collect, pattern, self.x, self.y)
 
     def fetch(self) -> None:
         comm = self.comm
-        array = self.x if self.pattern == "broadcast" and comm.rank == 0 else self.y
-        received = np.empty(array.shape, self.dtype)
-        if received.size:
-            self.backend.copy(array, received)
+        received = self.fetched(self.x if self.pattern == "broadcast" and comm.rank == 0 else self.y)
         if self.pattern == "reduce_scatter":
             every = np.empty((comm.size, received.size), self.dtype)
             comm.Gather(received, every)

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Distribution:
 
     def share(self, **arrays: Any) -> None:
         """Make arrays of this rank available to arrivals by name, until ``close``."""
+        self.shares = arrays
         self.releases.callback(self.transport.unshare)
         for name, array in arrays.items():
             self.transport.share(name, array)
@@ -104,6 +105,13 @@ class Distribution:
         """Gather the result of the last ``kernel`` on rank 0, outside any timing."""
         raise NotImplementedError
 
+    def fetched(self, array: Any) -> np.ndarray:
+        """Return a copy of an array on the device in host memory."""
+        host = np.empty(array.shape, self.dtype)
+        if host.size:
+            self.backend.copy(array, host)
+        return host
+
     def checksum(self) -> int:
         """Return a checksum of the bits of this rank's part of the last result, outside any timing."""
         arrays = self.arrays
@@ -131,11 +139,16 @@ class Distribution:
 class OnDevices(Distribution):
     """Arrays that stay on the devices, where a run works on them: its end-to-end time is that of the kernel.
 
-    A subclass sets ``received``, the arrays that a run writes, and ``rounds`` if a run repeats its work.
+    A subclass sets ``received``, the arrays that a run writes, and ``rounds`` if a run repeats its work. One that only
+    exchanges arrays sets ``exchange``, which does so once.
     """
 
     received: Sequence[Any]
+    exchange: Callable[[], None]
     rounds = 1
+
+    def prepare(self, task: Task) -> Run:
+        return Run(lambda: [self.exchange() for _ in range(self.rounds)])
 
     @property
     def ends(self) -> list[str]:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Operation, Task
-from hpcmm.model.launch import Run
+from hpcmm.model import Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, mpi, posted
 from hpcmm.parallel.distribution import OnDevices
@@ -144,17 +143,8 @@ class Links(OnDevices):
 
         return run
 
-    def prepare(self, task: Task) -> Run:
-        def once() -> None:
-            for _ in range(self.rounds):
-                self.exchange()
-
-        return Run(once)
-
     def fetch(self) -> None:
-        host = np.empty(self.y.shape, self.dtype)
-        self.backend.copy(self.y, host)
-        (result,), back = self.result.values(), []
+        (result,), host, back = self.result.values(), self.fetched(self.y), []
         for source, part, place in self.mine:
             if source == self.comm.rank:
                 result[part] = host[place]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hpcmm.model.launch import Run
 from hpcmm.parallel.collectives import Block, move_blocks
 from hpcmm.parallel.distribution import Distribution, OnDevices
 from hpcmm.parallel.schedules import block_row, block_rows, column_panels
+from hpcmm.parallel.transports.base import Arrival
 
 TUNING_SECONDS = 2.0  # of trial runs; no further schedule is tried afterwards
 
@@ -126,10 +127,7 @@ class ProductInPlace(Scheduled, OnDevices):
         return target
 
     def fetch(self) -> None:
-        part = np.empty(self.c.shape, self.dtype)
-        if part.size:
-            self.backend.copy(self.c, part)
-        move_blocks(self.comm, self.result.get("C"), part, self.c_blocks, scatter=False)
+        move_blocks(self.comm, self.result.get("C"), self.fetched(self.c), self.c_blocks, scatter=False)
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -143,6 +141,24 @@ class ProductInPlace(Scheduled, OnDevices):
         """
         counts = {"columns whole": 1, "columns in halves": 2}
         return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
+
+    def asked(self, rank: int, step: int) -> list[tuple[int, str, slice]]:
+        """Return what arrives on a rank in a step: the source, and name and part of the array that it shares."""
+        raise NotImplementedError
+
+    def exchange_of(self, step: int, targets: Mapping[str, Any] | None = None) -> tuple[list, list]:
+        """Return the arrivals and departures of a step; without ``targets``, parts keep their places in the arrays."""
+        arrivals = [
+            Arrival(source, name, part, targets[name] if targets else self.shares[name][part])
+            for source, name, part in self.asked(self.comm.rank, step)
+        ]
+        departures = [
+            (rank, self.shares[name][part])
+            for rank in range(self.comm.size)
+            for source, name, part in self.asked(rank, step)
+            if source == self.comm.rank
+        ]
+        return arrivals, departures
 
     def in_turns(self, exchanges: Sequence[Sequence | None], products: Sequence[Callable[[], None]]) -> None:
         """Multiply after each exchange, while the next one is underway; None stands for no exchange at first."""

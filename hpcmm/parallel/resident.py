@@ -12,8 +12,7 @@ from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Line, Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import block_row, block_rows, column_panels, consecutive, divisions, partners
-from hpcmm.parallel.transports.base import Arrival
+from hpcmm.parallel.schedules import arriving, block_row, block_rows, column_panels, consecutive, divisions
 
 
 class Resident(ProductInPlace):
@@ -24,14 +23,9 @@ class Resident(ProductInPlace):
         self.a = self.placed("A", self.block_rows(m, k))
         self.terms = block_rows(k, self.comm.size)
         self.b = self.backend.shared_empty((k, n), self.dtype)
-        own = self.load_block("B", self.block_rows(k, n), self.share_of(self.comm.rank))
+        self.load_block("B", self.block_rows(k, n), self.share_of(self.comm.rank))
         self.share(B=self.b)
-        self.order = [self.comm.rank]  # ranks in the order in which their shares of B arrive
-        self.exchanges = []  # arrivals and departures of each step
-        for source, destination in partners(self.comm.rank, self.comm.size):
-            self.order.append(source)
-            arrival = Arrival(source, "B", self.rows_of(source, source), self.share_of(source))
-            self.exchanges.append(([arrival], [(destination, own)]))
+        self.order = arriving(self.comm.rank, self.comm.size)
         self.received = [self.share_of(rank) for rank in self.order[1:]]
 
     def rows_of(self, first: int, last: int) -> slice:
@@ -41,6 +35,10 @@ class Resident(ProductInPlace):
 
     def share_of(self, rank: int):
         return self.b[self.rows_of(rank, rank)]
+
+    def asked(self, rank: int, step: int) -> list[tuple[int, str, slice]]:
+        source = arriving(rank, self.comm.size)[step]
+        return [(source, "B", self.rows_of(source, source))]
 
     def schedules(self) -> dict[str, Any]:
         """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns."""
@@ -65,7 +63,8 @@ class Resident(ProductInPlace):
                         a, b, c = self.a[:, rows], self.b[rows, columns], self.c[:, columns]
                         work[done - 1].append(self.local_product(task, a, b, c, first))
                         first = False
-        return Run(partial(self.as_they_arrive, self.exchanges, work))
+        exchanges = [self.exchange_of(step) for step in range(1, self.comm.size)]
+        return Run(partial(self.as_they_arrive, exchanges, work))
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
@@ -95,7 +94,7 @@ def multiplied(shape: Sequence[int], ranks: int, local: Line, arrived: Mapping[i
     for lengths in divisions(ranks):
         slowest = 0.0
         for rank, times in arrived.items():
-            order, end, done = [rank, *(source for source, _ in partners(rank, ranks))], 0.0, 0
+            order, end, done = arriving(rank, ranks), 0.0, 0
             for length in lengths:
                 group = order[done : done + length]
                 done += length

@@ -77,7 +77,8 @@ class Scatter(Distribution):
         """Return a run of ``task`` on this rank's rows; without rows of the result it does nothing."""
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
-            return Run(lambda: None)
+            idle = (lambda: None) if task.variant.on_copies else None  # the phase of copies is the same on all ranks
+            return Run(lambda: None, before=idle, after=idle)
         return self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
     def poison(self) -> None:
@@ -99,7 +100,6 @@ class Scatter(Distribution):
         """
         operands = self.operation.operands
         moves = not self.backend.in_host_memory
-        copies = self.group.allreduce(int(run.before is not None))  # of any rank: a rank without rows has none
         seconds: dict[str, float] = {}
         clock = self._phases(seconds)
         for operand in operands:
@@ -118,14 +118,12 @@ class Scatter(Distribution):
         if run.before:
             run.before()
             self.backend.synchronize()
-        if copies:
             clock("pitch")
         kernel = self.backend.seconds(run)
         clock("kernel")
         if run.after:
             run.after()
             self.backend.synchronize()
-        if copies:
             clock("pitch")
         if moves:
             for name, array in self.returned.items():

@@ -74,18 +74,16 @@ def _unit(length: int) -> int:
     return unit
 
 
-def partners(rank: int, size: int) -> list[tuple[int, int]]:
-    """Return the steps of an all-gather on a rank, each as (source, destination).
+def arriving(rank: int, size: int) -> list[int]:
+    """Return the ranks in the order in which their rows arrive on a rank in an all-gather, its own first.
 
-    In each step the rank receives the source's rows and sends its own to the destination. If the number of ranks is a
-    power of two, pairs swap; the first 1, 3, 7 ... arrivals then complete a run of adjacent rows.
+    If the number of ranks is a power of two, pairs swap; the first 1, 3, 7 ... arrivals then complete a run of adjacent
+    rows.
 
-    >>> partners(2, 4), partners(2, 3)
-    ([(3, 3), (0, 0), (1, 1)], [(0, 1), (1, 0)])
+    >>> arriving(2, 4), arriving(2, 3)
+    ([2, 3, 0, 1], [2, 0, 1])
     """
-    if size & (size - 1) == 0:
-        return [(rank ^ step, rank ^ step) for step in range(1, size)]
-    return [((rank + step) % size, (rank - step) % size) for step in range(1, size)]
+    return [rank ^ step if size & (size - 1) == 0 else (rank + step) % size for step in range(size)]
 
 
 def divisions(ranks: int) -> list[tuple[int, ...]]:
@@ -138,6 +136,10 @@ class Panel:
     terms: int
     column: int  # of the grid; it owns the part of A
     row: int  # of the grid; it owns the part of B
+
+    def owners(self, row: int, column: int, columns: int) -> dict[str, int]:
+        """Return the ranks with the parts of A and of B for the one at a position of a grid of so many columns."""
+        return {"A": row * columns + self.column, "B": self.row * columns + column}
 
 
 def panels(terms: int, rows: int, columns: int) -> list[Panel]:

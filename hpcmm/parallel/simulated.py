@@ -21,7 +21,7 @@ from hpcmm.model import TEXTBOOK, HpcmmError, Operation
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.cost import Line, Machine, moved
 from hpcmm.parallel.resident import multiplied
-from hpcmm.parallel.schedules import block_row, block_rows, grid, panels, panels_of, partners
+from hpcmm.parallel.schedules import arriving, block_row, block_rows, grid, panels, panels_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> f
     nbytes = block_row(k, ranks, 0)[1] * n * itemsize
     shared = Line(on.between.latency, max(on.between.per_unit * min(on.per_node, ranks), on.inside.per_unit))
     times = [0.0]
-    for source, _ in partners(0, ranks):
+    for source in arriving(0, ranks)[1:]:
         times.append(times[-1] + (on.inside if source < on.per_node else shared)(nbytes))
     return multiplied(shape, ranks, on.local, {0: times})
 
@@ -289,7 +289,7 @@ def _resident(of: Context) -> None:
     _, n, k = of.shape
     shares = [count for _, count in block_rows(k, of.ranks)]
     of.arrived[of.rank] = [0.0]
-    for source, _ in partners(of.rank, of.ranks):
+    for source in arriving(of.rank, of.ranks)[1:]:
         of.copy(source, of.rank, shares[source] * n * of.itemsize).wait()
         of.arrived[of.rank].append(of.now())
 
@@ -303,12 +303,8 @@ def _summa(of: Context) -> None:
     steps = panels_of(panels(k, grid_rows, grid_columns), grid_rows, grid_columns, row, column)
 
     def flows(panel) -> list:
-        found = []
-        if panel.column != column:
-            found.append(of.copy(row * grid_columns + panel.column, of.rank, panel.terms * rows * of.itemsize))
-        if panel.row != row:
-            found.append(of.copy(panel.row * grid_columns + column, of.rank, panel.terms * columns * of.itemsize))
-        return found
+        owners = zip(panel.owners(row, column, grid_columns).values(), (rows, columns), strict=True)
+        return [of.copy(owner, of.rank, panel.terms * side * of.itemsize) for owner, side in owners if owner != of.rank]
 
     waiting = flows(steps[0])
     for panel, following in pairwise([*steps, None]):

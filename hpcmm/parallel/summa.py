@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
@@ -13,7 +12,6 @@ from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product
 from hpcmm.parallel.schedules import Panel, block_row, block_rows, grid, panels, panels_of
-from hpcmm.parallel.transports.base import Arrival
 
 
 class Summa(ProductInPlace):
@@ -38,7 +36,7 @@ class Summa(ProductInPlace):
         for panel in self.panels:
             blocks = [(rows[i], (panel.first, panel.terms if j == panel.column else 0)) for i, j in places]
             mine = panel.column == self.column
-            self.load_block("A", blocks, self._of_a(self.a[self._rows_of_a(panel)], panel) if mine else None)
+            self.load_block("A", blocks, self._of_a(self.a[self._parts(panel)["A"]], panel) if mine else None)
         self.b = self.backend.shared_empty((of_b[self.row][1], self.n), self.dtype)
         self.load_block("B", [(of_b[i], columns[j]) for i, j in places], self.b)
         self.c_blocks = [(rows[i], columns[j]) for i, j in places]
@@ -46,49 +44,24 @@ class Summa(ProductInPlace):
         widest = max(panel.terms for panel in self.panels)
         room = min(2, len(self.panels))
         self.buffers = [
-            (self.backend.empty((widest, self.m), self.dtype), self.backend.empty((widest, self.n), self.dtype))
+            {name: self.backend.empty((widest, side), self.dtype) for name, side in (("A", self.m), ("B", self.n))}
             for _ in range(room if self.comm.size > 1 else 0)
         ]
-        self.received = [array for pair in self.buffers for array in pair]
+        self.received = [array for pair in self.buffers for array in pair.values()]
 
     def _of_a(self, stored, panel: Panel):
         return stored.reshape(self.m, panel.terms)
 
-    def _rows_of_a(self, panel: Panel) -> slice:
-        start = panel.first - self.first_of_a[panel.column]
-        return slice(start, start + panel.terms)
+    def _parts(self, panel: Panel) -> dict[str, slice]:
+        """Return the rows of a panel in the A and in the B of the ranks that own them."""
+        starts = {"A": panel.first - self.first_of_a[panel.column], "B": panel.first - self.first_of_b[panel.row]}
+        return {name: slice(start, start + panel.terms) for name, start in starts.items()}
 
-    def _rows_of_b(self, panel: Panel) -> slice:
-        start = panel.first - self.first_of_b[panel.row]
-        return slice(start, start + panel.terms)
-
-    def panel_at(self, step: int, row: int, column: int) -> Panel:
-        return panels_of(self.panels, *self.grid, row, column)[step]
-
-    def _exchange(self, step: int) -> tuple[list[Arrival], list[tuple[int, Any]], Any, Any]:
-        rows, columns = self.grid
-        panel = self.panel_at(step, self.row, self.column)
-        rows_of_a, rows_of_b = self._rows_of_a(panel), self._rows_of_b(panel)
-        arrivals, departures = [], []
-        if panel.column == self.column:
-            a = self.a[rows_of_a]
-        else:
-            a = self.buffers[step % len(self.buffers)][0][: panel.terms]
-            arrivals.append(Arrival(self.row * columns + panel.column, "A", rows_of_a, a))
-        if panel.row == self.row:
-            b = self.b[rows_of_b]
-        else:
-            b = self.buffers[step % len(self.buffers)][1][: panel.terms]
-            arrivals.append(Arrival(panel.row * columns + self.column, "B", rows_of_b, b))
-        for column in range(columns):
-            theirs = self.panel_at(step, self.row, column)
-            if column != self.column and theirs.column == self.column:
-                departures.append((self.row * columns + column, self.a[self._rows_of_a(theirs)]))
-        for row in range(rows):
-            theirs = self.panel_at(step, row, self.column)
-            if row != self.row and theirs.row == self.row:
-                departures.append((row * columns + self.column, self.b[self._rows_of_b(theirs)]))
-        return arrivals, departures, self._of_a(a, panel), b
+    def asked(self, rank: int, step: int) -> list[tuple[int, str, slice]]:
+        place = divmod(rank, self.grid[1])
+        panel = panels_of(self.panels, *self.grid, *place)[step]
+        owners, parts = panel.owners(*place, self.grid[1]), self._parts(panel)
+        return [(owner, name, parts[name]) for name, owner in owners.items() if owner != rank]
 
     def schedules(self) -> dict[str, int]:
         _, n, _ = self.shape
@@ -97,10 +70,13 @@ class Summa(ProductInPlace):
 
     def prepare_schedule(self, schedule: int, task: Task) -> Run:
         exchanges, products = [], []
-        for step in range(len(self.panels)):
-            *exchange, a, b = self._exchange(step)
-            exchanges.append(exchange)
-            products.append(self.local_product(task, a, b, self.c, step == 0, schedule))
+        for step, panel in enumerate(panels_of(self.panels, *self.grid, self.row, self.column)):
+            factors = {name: self.shares[name][part] for name, part in self._parts(panel).items()}
+            for _, name, _ in self.asked(self.comm.rank, step):
+                factors[name] = self.buffers[step % len(self.buffers)][name][: panel.terms]
+            exchanges.append(self.exchange_of(step, factors))
+            a = self._of_a(factors["A"], panel)
+            products.append(self.local_product(task, a, factors["B"], self.c, step == 0, schedule))
         return Run(partial(self.in_turns, exchanges, products))
 
 

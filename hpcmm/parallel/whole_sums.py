@@ -12,7 +12,6 @@ from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace
 from hpcmm.parallel.schedules import block_row, block_rows
-from hpcmm.parallel.transports.base import Arrival
 
 Grid = Callable[[int], tuple[int, int]]  # rows and columns of the grid of some ranks
 
@@ -47,9 +46,8 @@ class WholeSums(ProductInPlace):
         self.load_block("A", self.block_rows(m, k), self._rows_of_a(rank))
         self.load_block("B", [((0, k), block) for block in self.columns], self._block_of_b(rank))
         self.share(A=self.a, B=self.b)
-        others_of_a, others_of_b = zip(*self._sources(), strict=True) if size > 1 else ((), ())
-        self.received = [self._rows_of_a(other) for other in others_of_a if other is not None]
-        self.received += [self.b[self._place_of_b(other)] for other in others_of_b if other is not None]
+        asked = [each for step in range(1, max(self.grid)) for each in self.asked(rank, step)]
+        self.received = [self.shares[name][part] for _, name, part in asked]
 
     def _place_of_a(self, rank: int) -> slice:
         """Return the rows of a rank's row block in the A of each rank of its grid row."""
@@ -68,14 +66,17 @@ class WholeSums(ProductInPlace):
     def _block_of_b(self, rank: int):
         return self.b[self._place_of_b(rank)].reshape(self.shape[2], self.columns[rank][1])
 
-    def _sources(self, sign: int = 1) -> list[tuple[int | None, int | None]]:
-        """Return the ranks from which a block of A and one of B arrive in each step; with ``sign`` -1, to which."""
-        (of_rows, of_columns), steps = self.grid, []
-        for step in range(1, max(self.grid)):
-            a = self.row * of_columns + (self.column + sign * step) % of_columns if step < of_columns else None
-            b = (self.row + sign * step) % of_rows * of_columns + self.column if step < of_rows else None
-            steps.append((a, b))
-        return steps
+    def asked(self, rank: int, step: int) -> list[tuple[int, str, slice]]:
+        """Return what arrives on a rank; of ranks in other lines of the grid, only the sources are right."""
+        (of_rows, of_columns), found = self.grid, []
+        row, column = divmod(rank, of_columns)
+        if step < of_columns:
+            source = row * of_columns + (column + step) % of_columns
+            found.append((source, "A", self._place_of_a(source)))
+        if step < of_rows:
+            source = (row + step) % of_rows * of_columns + column
+            found.append((source, "B", self._place_of_b(source)))
+        return found
 
     def schedules(self) -> dict[str, int]:
         return {"whole sums": 1}
@@ -92,24 +93,13 @@ class WholeSums(ProductInPlace):
                 steps.append(self.local_product(task, self._rows_of_a(one), self._block_of_b(other), c, True, schedule))
             return steps
 
-        exchanges, work = [], [products([rank], [rank])]
-        have_a, have_b = [rank], [rank]
-        for (from_a, from_b), (to_a, to_b) in zip(self._sources(), self._sources(-1), strict=True):
-            arrivals, departures = [], []
-            new_a = [] if from_a is None else [from_a]
-            new_b = [] if from_b is None else [from_b]
-            for source in new_a:
-                # the place of a rank's own block is the same on all ranks of its line
-                arrivals.append(Arrival(source, "A", self._place_of_a(source), self._rows_of_a(source)))
-                departures.append((to_a, self._rows_of_a(rank)))
-            for source in new_b:
-                place = self._place_of_b(source)
-                arrivals.append(Arrival(source, "B", place, self.b[place]))
-                departures.append((to_b, self.b[self._place_of_b(rank)]))
-            exchanges.append((arrivals, departures))
+        exchanges, work, have_a, have_b = [], [products([rank], [rank])], [rank], [rank]
+        for step in range(1, max(self.grid)):
+            # the place of a rank's own block is the same on all ranks of its line
+            exchanges.append(self.exchange_of(step))
+            new_a, new_b = ([source for source, of, _ in self.asked(rank, step) if of == name] for name in "AB")
             work.append(products(new_a, have_b) + products([*have_a, *new_a], new_b))
             have_a, have_b = have_a + new_a, have_b + new_b
-
         return Run(partial(self.as_they_arrive, exchanges, work))
 
 

@@ -4,12 +4,13 @@ Each runs a kernel once in a program of its own, because ThreadSanitizer takes a
 ends it.
 """
 
+import functools
 import os
 import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,12 +76,30 @@ class Search(NamedTuple):
     not_made: str = ""
 
 
+class Unable(Exception):
+    """A program that cannot be made; the message says why."""
+
+
+def or_why(search: Callable[[Task], Search]) -> Callable[[Task], Search]:
+    """Return a search that returns why its program did not run to an end."""
+
+    @functools.wraps(search)
+    def tried(task: Task) -> Search:
+        try:
+            return search(task)
+        except (Unable, subprocess.TimeoutExpired) as error:
+            return Search(not_made=str(error))
+
+    return tried
+
+
 def with_order() -> tuple[str, ...]:
     """Return the options of GCC that link what OpenMP orders for ThreadSanitizer."""
     names = [name for each in WRAPPED.findall(ORDER.read_text()) for name in each if name]
     return (*(f"-Wl,--wrap={name}" for name in names), str(ORDER))
 
 
+@or_why
 def races(task: Task) -> Search:
     """Search a run of a C kernel for data races with ThreadSanitizer."""
     source = kernels.source(task.operation, task.variant)
@@ -90,11 +109,7 @@ def races(task: Task) -> Search:
     if kind := UNKNOWN_ORDER.search(kernels.without_comments(source.read_text(errors="replace"))):
         return Search(not_made=f"the search does not know {kind[1]} of OpenMP")
     options = ("-O1", "-g", "-fsanitize=thread", *with_order())
-    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
-        try:
-            done, verdict = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options, Path(folder))
-        except (Unable, subprocess.TimeoutExpired) as error:
-            return Search(not_made=str(error))
+    done, verdict = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options)
     if race := RACE.search(done.stderr):
         kind, file, line, other, other_file, other_line = race.groups()
         places = [line_of(of, at, source) for of, at in ((file, line), (other_file, other_line))]
@@ -110,14 +125,11 @@ def line_of(file: str, line: str, source: Path) -> str:
     return f"in line {line}" + ("" if Path(file).stem == source.stem else f" of {Path(file).name}")
 
 
+@or_why
 def crash(task: Task) -> Search:
     """Search a C kernel that crashed for the access, or the operation, that ends it."""
     source = kernels.source(task.operation, task.variant)
-    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
-        try:
-            done, _ = run(task, 0, CHECKED, Path(folder))
-        except (Unable, subprocess.TimeoutExpired) as error:
-            return Search(not_made=str(error))
+    done, _ = run(task, 0, CHECKED)
     if access := BAD_ACCESS.search(done.stderr):
         kind, text, *place = access.groups()
         frames = FRAME.findall(done.stderr[access.start() :])  # the first one may be that of a header
@@ -131,6 +143,7 @@ def crash(task: Task) -> Search:
     return Search()
 
 
+@or_why
 def overflow(task: Task) -> Search:
     """Search a C kernel for indices that overflow 32 bits."""
     if far := guards.far_apart(task):
@@ -139,19 +152,11 @@ def overflow(task: Task) -> Search:
         (task, part), options, columns = packed, FAST, 0
     else:
         return Search()
-    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
-        try:
-            done, verdict = run(task, columns, options, Path(folder), part)
-        except (Unable, subprocess.TimeoutExpired) as error:
-            return Search(not_made=str(error))
+    done, verdict = run(task, columns, options, part)
     if done.returncode == FAILED_TO_RUN:
         return Search(not_made="too little address space")
     wrong = done.returncode or not verdict.passed
     return Search(guards.OVERFLOW if wrong else "")
-
-
-class Unable(Exception):
-    """A program that cannot be made; the message says why."""
 
 
 def program_of(
@@ -216,7 +221,7 @@ def program_of(
     return text, given, arrays[output]
 
 
-def run(task: Task, columns: int, options: Sequence[str], folder: Path, part: Task | None = None):
+def run(task: Task, columns: int, options: Sequence[str], part: Task | None = None):
     """Compile a kernel with a program that calls it once, and run it; raise Unable if it does not compile.
 
     ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows. With ``part``, only the
@@ -226,30 +231,28 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path, part: Ta
     rng = np.random.default_rng(part.shape)
     inputs = guards.drawn_widely(part, rng)
     text, contents, output = program_of(task, columns, inputs, part)
-    program, data, answer = (folder / name for name in ("program.c", "in", "out"))
-    program.write_text(text)
-    data.write_bytes(b"".join(contents))
     source = kernels.source(task.operation, task.variant)
     flags = [flag for flag in modules.FLAGS if flag != "-shared"]
     macros = [f"-D{name}={value}" for name, value in task.macros.items()]
     command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, str(source)]
-    own = ["-x", "c", str(program), *options, "-x", "none"]  # beside a kernel in C++, too
-    libraries = ["-o", str(folder / "program"), *modules.libraries_of(task.variant.options), "-lm"]
-    done = modules.run_compiler([*command, *own, *libraries], seconds=SECONDS)
-    if done.returncode:
-        last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
-        raise Unable(f"the program does not compile: {last}")
     environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TSAN_OPTIONS": "exitcode=66"}
     environment["ASAN_OPTIONS"] = "detect_leaks=0"
-    try:
-        done = subprocess.run(
-            [str(folder / "program"), str(data), str(answer)],
-            capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment,
-        )  # fmt: skip
-    except PermissionError:
-        raise Unable(f"no program may run in {folder.parent} (noexec): set TMPDIR to another folder") from None
-    verdict = None
-    if done.returncode == 0:
+    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+        program, written, data, answer = (Path(folder, name) for name in ("program", "program.c", "in", "out"))
+        written.write_text(text)
+        data.write_bytes(b"".join(contents))
+        own = ["-x", "c", str(written), *options, "-x", "none"]  # beside a kernel in C++, too
+        libraries = ["-o", str(program), *modules.libraries_of(task.variant.options), "-lm"]
+        done = modules.run_compiler([*command, *own, *libraries], seconds=SECONDS)
+        if done.returncode:
+            last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
+            raise Unable(f"the program does not compile: {last}")
+        how = {"capture_output": True, "text": True, "errors": "replace", "timeout": SECONDS, "env": environment}
+        try:
+            done = subprocess.run([str(program), str(data), str(answer)], **how)
+        except PermissionError:
+            raise Unable(f"no program may run in {program.parents[1]} (noexec): set TMPDIR to another folder") from None
+        if done.returncode:
+            return done, None
         result = np.frombuffer(answer.read_bytes(), output.dtype).reshape(output.shape)
-        verdict = part.operation.reference(part, inputs)(result)
-    return done, verdict
+    return done, part.operation.reference(part, inputs)(result)

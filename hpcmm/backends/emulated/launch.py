@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import math
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -280,29 +278,11 @@ def runtime(folder: Path) -> Path:
 def build(
     arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", listing: bool = False
 ) -> Path:
-    """Return the file that g++ builds from a text, in a folder named by a digest of all inputs.
-
-    Without ``listing``, ``content`` has all files that g++ reads.
-    """
+    """Return the file that g++ builds from a text, as ``modules.built``."""
     if COMPILER is None:
         raise NotTested("there is no C++ compiler: install g++ to run CUDA kernels on the host")
-    key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
-    listed = folder / f"{key}.d"
-    target = folder / (modules.of_contents(key, listed) if listing else key) / name
-    if target.exists():
-        return target
-    with tempfile.TemporaryDirectory(dir=folder) as part:
-        temporary, read = Path(part, name), Path(part, "read")
-        command = [COMPILER, *FLAGS, *arguments, "-o", str(temporary)]
-        done = modules.run_compiler([*command, *(["-MD", "-MF", str(read)] if listing else [])], text)
-        if done.returncode:
-            raise modules.compile_error(f"g++, for the host: {done.stderr.strip()}")
-        if listing:
-            target = folder / modules.of_contents(key, read) / name
-            read.replace(listed)
-        target.parent.mkdir(exist_ok=True)
-        temporary.replace(target)  # atomic, because several processes may compile it at once
-    return target
+    command = [COMPILER, *FLAGS, *arguments]
+    return modules.built(command, [content], folder / name, "g++, for the host: ", text, listing)
 
 
 def on_device(content: np.ndarray) -> np.ndarray:
