@@ -428,7 +428,7 @@ def test_each_tiling_has_every_tile_once_and_none_too_small(rows, columns, ranks
 
 def checked(n: int, algorithm: str) -> tuple[str, bool]:
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm=algorithm)
-    return preflight.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point], algorithms_of(MATMUL))[point.key]
+    return preflight.preflight(MPI.COMM_SELF, CpuBackend(threads=1), [point], algorithms_of(MATMUL))[point.key]
 
 
 def test_a_point_too_large_for_memory_is_reported_with_both_sizes(monkeypatch):
@@ -568,7 +568,7 @@ def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_host
     monkeypatch.setattr(CpuBackend, "free_bytes", lambda self: device * needs["device"], raising=False)
     monkeypatch.setattr(preflight, "host_free", lambda: host * needs["host"])
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm="resident")
-    found = preflight.preflight(MPI.COMM_SELF, backend, MATMUL, [point], algorithms_of(MATMUL))[point.key]
+    found = preflight.preflight(MPI.COMM_SELF, backend, [point], algorithms_of(MATMUL))[point.key]
     assert re.match(lacking or "$", found[0]) and found[1] is beside
 
 
@@ -583,7 +583,7 @@ def test_needs_on_a_host_add_up_and_the_smallest_free_memory_counts(monkeypatch)
     monkeypatch.setattr(preflight, "host_free", lambda: 3 * preflight.GIB)
     point = Point("sum", "numpy", (2**26,), "float64", 2)  # half a GiB, drawn and copied, and half of it on each
     backend, total = CpuBackend(threads=1), OPERATIONS["sum"]
-    found, _ = preflight.preflight(Two(), backend, total, [point], algorithms_of(total))[point.key]
+    found, _ = preflight.preflight(Two(), backend, [point], algorithms_of(total))[point.key]
     assert re.match(r"needs 2.5 GiB of host \S+, but 1.5 GiB are free; no algorithm", found)
 
 

@@ -132,7 +132,7 @@ class BatchVisit:
         self.problem: Problem | None = None
         self.step = ""  # of the measurement of a point; empty outside
         transport, exchanges, unopened = self.open_transports()
-        self.memory = preflight(self.comm, self.backend, self.operation, batch.points, algorithms_of(self.operation))
+        self.memory = preflight(self.comm, self.backend, batch.points, algorithms_of(self.operation))
         refused = {}
         for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
             reason = self.operation.why_not_run_on(self.backend, self.operation.variant(name), dtype)

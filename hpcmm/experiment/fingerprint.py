@@ -200,7 +200,7 @@ def is_table(module: str, name: str) -> bool:
 def _module(module: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
     """Return a module's definitions, and its imports of this package, as text and the names it refers to."""
     definitions, imports = _parsed(_file_text(module))
-    modules = {name: inside for name, (source, each) in imports.items() if is_module(inside := f"{source}.{each}")}
+    modules = {name: inside for name, (source, each) in imports.items() if _path(inside := f"{source}.{each}")}
     found: dict[str, tuple] = {name: ("", (of,)) for name, of in imports.items() if name not in modules}
     for name, (text, names, attributes) in definitions.items():
         references = [(module, each) for each in names if each in definitions or each in found]
@@ -242,16 +242,13 @@ def _file_text(module: str) -> str:
     """Return the source of a module: under ``PACKAGE`` for this package, from its own file for an extension."""
     if module.partition(".")[0] != "hpcmm":
         return Path(inspect.getfile(sys.modules[module])).read_text()
-    path = _path(module)
-    return (path if path.exists() else _path(f"{module}.__init__")).read_text()
+    return _path(module).read_text()
 
 
-def is_module(name: str) -> bool:
-    return _path(name).exists() or _path(f"{name}.__init__").exists()
-
-
-def _path(module: str) -> Path:
-    return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+def _path(module: str) -> Path | None:
+    """Return the file of a module of this package; None if there is none of that name."""
+    place = PACKAGE.joinpath(*module.split(".")[1:])
+    return next(filter(Path.exists, (place.with_suffix(".py"), place / "__init__.py")), None)
 
 
 class Timed(ast.NodeTransformer):

@@ -176,16 +176,15 @@ def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, pro
 def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:
     constants = head["constants"] = dict(head.get("constants", {}))
     keys = {key.upper(): key for key in NUMBERS if key in allowed}
+    keys |= {"TILE": "tiles"} if "tiles" in allowed and "block" not in head else {}
     for name, value in changes.items():
         if name in constants:
             constants[name] = value
-        elif name == "TILE" and "tiles" in allowed and "block" not in head:
-            head["tiles"] = [value]
         elif name in keys:
-            head[keys[name]] = value
+            head[keys[name]] = [value] if name == "TILE" else value
         else:
-            known = [*constants, *keys, *(["TILE"] if "tiles" in allowed and "block" not in head else [])]
-            raise KernelFileError(f"{problems.path}: {not_allowed(name)}{', '.join(known) or 'no constant'}")
+            known = ", ".join([*constants, *keys])
+            raise KernelFileError(f"{problems.path}: {not_allowed(name)}{known or 'no constant'}")
 
 
 def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problems: Problems) -> None:

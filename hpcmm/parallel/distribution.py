@@ -30,11 +30,8 @@ def no_result(dtype: str, combination: str) -> float:
     It is NaN, or the smallest integer. For a minimum or maximum it is the value that wins against any other, because
     NaN may lose.
     """
-    if combination == "minimum":
-        return identity("maximum", dtype)
-    if combination == "maximum":
-        return identity("minimum", dtype)
-    return DTYPES[dtype].poison
+    opposite = {"minimum": "maximum", "maximum": "minimum"}.get(combination)
+    return identity(opposite, dtype) if opposite else DTYPES[dtype].poison
 
 
 class Distribution:

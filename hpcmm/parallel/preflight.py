@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import psutil
 
-from hpcmm.model import TEXTBOOK, Operation, Task
+from hpcmm.model import TEXTBOOK, Task
 from hpcmm.model.measurement import Point
 from hpcmm.operations import choice, task_of
 from hpcmm.parallel.algorithm import Algorithm
@@ -74,23 +74,15 @@ def host_free() -> int:
     return free
 
 
-def shortage(
-    comm,
-    backend,
-    operation: Operation,
-    point: Point,
-    algorithms: Sequence[Algorithm],
-    memories: Sequence[tuple[str, int]],
-) -> str:
-    """Return which memory is too small for a point distributed by all ``algorithms`` at once; empty if none.
+def shortage(comm, backend, task: Task, algorithms: Sequence[Algorithm], memories: Sequence[tuple[str, int]]) -> str:
+    """Return which memory is too small for a task distributed by all ``algorithms`` at once; empty if none.
 
     Collective; every rank returns the same. ``memories`` names each memory of this rank, the host's first, with
     its free bytes.
     """
-    task = backend.placed(task_of(point))
     needs = [rank_bytes(algorithm, task, comm.size, comm.rank, backend.in_host_memory) for algorithm in algorithms]
     # the whole arrays are drawn once for all
-    shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)
+    shared = (len(needs) - 1) * whole_elements(task.operation, task.shape, comm.rank) * itemsize_of(task)
     wanted_here = sum(host for host, _ in needs) - shared, sum(device for _, device in needs)
     # a CPU has no memory besides the host's
     here = [(*memory, wanted) for memory, wanted in zip(memories, wanted_here, strict=False)]
@@ -106,9 +98,7 @@ def shortage(
     return ""
 
 
-def preflight(
-    comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
-) -> dict[str, tuple[str, bool]]:
+def preflight(comm, backend, points: Sequence[Point], algorithms: Sequence[Algorithm]) -> dict[str, tuple[str, bool]]:
     """Compare the memory that points need with the free memory, before the first starts.
 
     Collective; every rank returns the same: by each point's key, the missing memory and those of the ``algorithms``
@@ -120,17 +110,17 @@ def preflight(
     memories = [(f"host {name}", host_free())]
     if not backend.in_host_memory:
         memories.append((f"{backend.uuid} on {name}", backend.free_bytes()))
-    lacks = functools.partial(shortage, comm, backend, operation, memories=memories)
     found: dict[tuple, tuple[str, bool]] = {}
     for point in points:
         if memory_key(point) in found:
             continue
-        why = lacks(point, [by_name[point.algorithm]])
+        own, task = by_name[point.algorithm], backend.placed(task_of(point))
+        lacks = functools.partial(shortage, comm, backend, task, memories=memories)
+        why = lacks([own])
         if why:
-            fit = [each.name for each in algorithms if not each.part and not lacks(point, [each])]
+            fit = [each.name for each in algorithms if not each.part and not lacks([each])]
             why = f"needs {why}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
-        own = by_name[point.algorithm]
-        beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, by_name[TEXTBOOK]]))
+        beside = own.name == TEXTBOOK or (own.baseline and not lacks([own, by_name[TEXTBOOK]]))
         found[memory_key(point)] = why, not why and beside
     return {point.key: found[memory_key(point)] for point in points}
 

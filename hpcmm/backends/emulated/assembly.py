@@ -22,6 +22,8 @@ TYPES |= {
     for kind in "bus"
     for bits, name in ((16, "short"), (32, "int"), (64, "long long"))
 }
+# Shapes of MMAs, and the types of their factors
+MMAS = {(f"m16n8k{k}", of) for k, of in ((16, "f16"), (16, "bf16"), (8, "f16"), (8, "bf16"), (8, "tf32"), (4, "tf32"))}
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
 RELATIONS = {"ne": "!=", "eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 NOTHING = ("prefetch", "membar")  # instructions without effect on a result
@@ -125,8 +127,8 @@ def instruction(text: str) -> str:
                 f"unsigned hpcmm_x[4]; {HOST}ptx::cuda_ldmatrix(hpcmm_x, {shared(given[1])}, {transposed}, "
                 f"{len(own)}); {stored}"
             )
-        case "mma", "sync", "aligned", shape, "row", "col", *types:
-            return product(name, shape, types, *map(registers, given))
+        case "mma", "sync", "aligned", shape, "row", "col", *types if (shape, *types[1:2]) in MMAS:
+            return product(types, *map(registers, given))
         case "ld" | "st", *_ if type_ and not ORDERED & set(parts):
             whole, address = given if kind == "ld" else given[::-1]
             inside = any(part.startswith("shared") for part in parts)
@@ -167,12 +169,9 @@ def pointer(type_: str, address: str) -> str:
     return f"({type_} *)((char *){address.strip('[]')})"
 
 
-def product(name: str, shape: str, types: Sequence[str], d: list[str], a: list[str], b: list[str], c: list[str]) -> str:
+def product(types: Sequence[str], d: list[str], a: list[str], b: list[str], c: list[str]) -> str:
     """Return a product of fragments; those with fewer terms are filled with zeros."""
     of = types[1]
-    if (shape, of) not in {(f"m16n8k{k}", x) for k, x in
-                           ((16, "f16"), (16, "bf16"), (8, "f16"), (8, "bf16"), (8, "tf32"), (4, "tf32"))}:  # fmt: skip
-        raise ValueError(name)
     number = f"{HOST}api::__uint_as_float({{}})" if of == "tf32" else "{}"
     a, b = ([number.format(register) for register in x] for x in (a, b))
     element, function = ("float", "mma_m16n8k8_tf32") if of == "tf32" else ("unsigned", f"mma_m16n8k16_{of}")
