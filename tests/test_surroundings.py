@@ -172,7 +172,7 @@ def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     monkeypatch.setenv("CUBLAS_EMULATE_DOUBLE_PRECISION", "1")
     monkeypatch.setenv("SECRET_TOKEN", "x")
-    monkeypatch.setattr(session, "Session", lambda start, *_: start.environment)
+    monkeypatch.setattr(session, "Session", lambda start, *_: start[1])
     for isolation in (Sandbox("bwrap"), Sandbox("")):
         native = session.native(isolation, Path("x.so"), {"symbol": "x"}, 4096, (1, 1 << 30), 2)
         device = session.device(isolation, {}, 4096, 1)

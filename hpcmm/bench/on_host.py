@@ -15,16 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import (
-    LAST,
-    MARGIN,
-    ORDERS,
-    HostKernel,
-    KernelError,
-    compile_kernel,
-    on_device,
-    poison,
-)
+from hpcmm.backends.emulated import launch as emulated
+from hpcmm.backends.emulated.launch import LAST, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
@@ -194,7 +186,7 @@ def run(
 ) -> tuple[np.ndarray, str]:
     """Run a task on copies of its inputs between guards; return result and note, or raise KernelError."""
     rng = np.random.default_rng(task.shape)
-    places = guards.layout(task, rng, padded, PADDING, apart=MARGIN)
+    places = guards.layout(task, rng, padded, PADDING, apart=emulated.MARGIN)
     memory = on_device(np.zeros(places[-1].end, np.uint8))
     guards.fill(memory, places, task, inputs, rng)
     before = memory.copy()

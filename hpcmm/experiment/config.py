@@ -18,16 +18,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import drawn
 from hpcmm.parallel import algorithms_of
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.system.reader import (
-    ConfigError,
-    dotted,
-    not_allowed,
-    parse,
-    schema_errors,
-    schema_problems,
-    short,
-    text_of,
-)
+from hpcmm.system.reader import ConfigError, dotted, not_allowed, parse, schema_errors, schema_problems, short, text_of
 from hpcmm.system.text import choices
 
 SCHEMA = beside(__file__, "config.schema.yaml")

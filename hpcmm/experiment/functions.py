@@ -10,30 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcmm.experiment import syntax
 from hpcmm.experiment.conditions import LOOPS, guards, has_remainder, is_condition, multiplies, takes_whole_tiles
 from hpcmm.experiment.host_code import definitions, launch, launches
-from hpcmm.experiment.syntax import (
-    NAMES,
-    VECTOR,
-    Parameter,
-    called_by,
-    calls,
-    declared_by,
-    declares,
-    definition,
-    function_declarator,
-    identifiers,
-    items,
-    name_in,
-    names_in,
-    parameter,
-    parser,
-    part,
-    template_of,
-    text_of,
-    uses_names,
-    walk,
-)
+from hpcmm.experiment.syntax import Parameter, called_by, calls, identifiers, names_in, parameter, part, text_of, walk
 from hpcmm.experiment.writes import written
 from hpcmm.system.text import split
 
@@ -93,14 +73,15 @@ class Source:
 
     def __init__(self, text: str, path: Path | None = None):
         self.path, content = path, bytearray(text.encode())
-        for each in walk(parser().parse(bytes(content)).root_node):  # so that no word in a comment counts
+        for each in walk(syntax.parser().parse(bytes(content)).root_node):  # so that no word in a comment counts
             if each.type == "comment":
                 content[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", each.text)
         self.content = bytes(content)
-        self.tree = parser().parse(self.content)
-        self.items = list(items(self.tree.root_node))
-        defined = sorted(filter(None, map(definition, self.items)), key=is_kernel)  # whose name a launcher may have
-        self.nodes = {text_of(name_in(each)): each for each in defined}
+        self.tree = syntax.parser().parse(self.content)
+        self.items = list(syntax.items(self.tree.root_node))
+        # kernels last, because a launcher may have the name of one
+        defined = sorted(filter(None, map(syntax.definition, self.items)), key=is_kernel)
+        self.nodes = {text_of(syntax.name_in(each)): each for each in defined}
         self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {text_of(part(node, "name")): text_of(part(node, "value")).strip() for node in self.macro_nodes}
         self.macro_functions = {
@@ -150,7 +131,7 @@ class Source:
                 name = text_of(part(each, "name"))
                 found[name] = Parameter(name, "int", 0, True)
         for item in self.items:
-            declares = item.type == "declaration" and function_declarator(item) is None
+            declares = item.type == "declaration" and syntax.function_declarator(item) is None
             variables = [parameter(item, each) for each in item.children_by_field_name("declarator") if declares]
             found |= {each.name: each for each in variables if each.pointers or SIZE.fullmatch(each.type)}
         found |= {each: Parameter(each, "int", 0, True) for each in self.undeclared if LENGTH.fullmatch(each)}
@@ -168,7 +149,7 @@ class Source:
         if self.has_headers:
             return []
         nodes = [each for each in walk(self.tree.root_node) if each.type in ("identifier", "type_identifier")]
-        declared = {text_of(each) for each in nodes if declares(each.parent, each)}
+        declared = {text_of(each) for each in nodes if syntax.declares(each.parent, each)}
         used = map(text_of, nodes)
         of_header = [each for each in dict.fromkeys(used) if each not in declared]
         return [x for x in of_header if ELEMENT.fullmatch(x) or LENGTH.fullmatch(x) or SHORT_TYPE.fullmatch(x)]
@@ -197,7 +178,7 @@ class Source:
                 if item.parent.type == "type_definition":
                     names.append(text_of(part(item.parent, "declarator")))
                 names += [f"struct {names[0]}"] * bool(names[0])
-                own = [name for name, *_ in template_of(item)]
+                own = [name for name, *_ in syntax.template_of(item)]
                 found |= dict.fromkeys(filter(None, names), (own, fields))
         return found
 
@@ -237,7 +218,7 @@ class Source:
     @functools.cached_property
     def vectors(self) -> dict[str, str]:
         """The vectors of C++ and the pointers to which the file gives names, such as ``Matrix``."""
-        kinds = rf"{VECTOR.pattern}|(?:float|double|int)\s*\*"
+        kinds = rf"{syntax.VECTOR.pattern}|(?:float|double|int)\s*\*"
         pattern = rf"typedef\s+({kinds})\s*\b(\w+)\s*;|using\s+(\w+)\s*=\s*({kinds})\s*;"
         found = re.findall(pattern, self.content.decode(errors="replace"))
         return {before or after: first or second for first, _, before, after, second, _ in found}
@@ -251,7 +232,7 @@ class Source:
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """Return the parameters of a function."""
-        listed = part(function_declarator(self.nodes[name]), "parameters").named_children
+        listed = part(syntax.function_declarator(self.nodes[name]), "parameters").named_children
         own = (each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void")
         return tuple(parameter(each, vectors=self.vectors) for each in own)
 
@@ -259,7 +240,7 @@ class Source:
 
     def function(self, name: str) -> Function:
         node = self.nodes[name]
-        template = template_of(node)
+        template = syntax.template_of(node)
         parameters = self.parameters(name)
         body = part(node, "body")
         bodies = [part(self.nodes[each], "body") for each in self.reached(name)]
@@ -294,7 +275,7 @@ class Source:
             any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
             any("extern" in text_of(each) for each in bodies)
-            or any(DYNAMIC.search(text_of(each)) for each in self.items if definition(each) is None),
+            or any(DYNAMIC.search(text_of(each)) for each in self.items if syntax.definition(each) is None),
             "gridDim" in text_of(body),
             "threadIdx.y" not in text_of(body),
             frozenset(x for x, conditions in uses.items() if conditions and all(conditions)),
@@ -305,7 +286,7 @@ class Source:
         """Return whether a function returns an array that it makes, of two others if it is no vector."""
         pointer = re.fullmatch(r"(float|double|int)\s*\*{1,2}", returns)
         two = sum(bool(each.pointers) for each in self.parameters(name)) > 1
-        return bool(VECTOR.fullmatch(returns) or (pointer and two and not written(self, name)))
+        return bool(syntax.VECTOR.fullmatch(returns) or (pointer and two and not written(self, name)))
 
     def reached(self, name: str) -> list[str]:
         """Return a function and all functions of the file that it calls or passes on, directly or indirectly."""
@@ -339,16 +320,16 @@ class Source:
         declares: dict[str, set[int]] = {}
         launching = {site.scope for site in self.launches}
         for i, item in enumerate(self.items):
-            function = definition(item)
-            for each in declared_by(item):
+            function = syntax.definition(item)
+            for each in syntax.declared_by(item):
                 if function and not is_kernel(function):
                     launches = (function.start_byte, function.end_byte) in launching
                     if launches or is_kernel(self.nodes.get(each)):
                         continue  # host code, named as the kernel or as a variable of it
                 declares.setdefault(each, set()).add(i)
-                uses.setdefault(each, set()).update(identifiers(item, NAMES))
+                uses.setdefault(each, set()).update(identifiers(item, syntax.NAMES))
         kinds = ("namespace_definition", *["using_declaration"] * self.has_headers)  # of the file, or of its headers
-        own = [identifiers(x, NAMES)[:1] for x in walk(self.tree.root_node) if x.type in kinds]
+        own = [identifiers(x, syntax.NAMES)[:1] for x in walk(self.tree.root_node) if x.type in kinds]
         namespaces = NAMESPACES.union(*own)
         bodies = {**self.macros, **{each: body for each, (_, body) in self.macro_functions.items()}}
         waiting, seen = [name], set()
@@ -361,5 +342,5 @@ class Source:
         return [
             (item.start_byte, item.end_byte)
             for i, item in enumerate(self.items)
-            if i not in kept and item.type != "preproc_call" and not uses_names(item, seen | namespaces)
+            if i not in kept and item.type != "preproc_call" and not syntax.uses_names(item, seen | namespaces)
         ]

@@ -24,14 +24,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.records import beside, trusted
 from hpcmm.system import reader
-from hpcmm.system.reader import (
-    ConfigError,
-    Loader,
-    not_allowed,
-    parse,
-    schema_errors,
-    schema_problems,
-)
+from hpcmm.system.reader import ConfigError, Loader, not_allowed, parse, schema_errors, schema_problems
 
 SCHEMA = beside(__file__, "head.schema.yaml")
 LADDERS = beside(__file__, "ladders.yaml")

@@ -1,7 +1,7 @@
 """The levels of memory: their latency, by pointer chasing, and their bandwidth, by reads, a copy and a scaled copy."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,9 +86,6 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
         return copy
     factor = np.dtype(task.dtype).type(task.scalars["scale"])
     return lambda: np.multiply(x, factor, out=y)
-
-
-COPY_LADDER = ladder("copy", ("float32", "float64"), copy_of_library, geometry=OverVector)
 
 
 # --- latency: the element after k steps through a cycle of n elements ------------------------------------------------
@@ -205,26 +202,26 @@ def copy_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
     return arrays["x"], arrays["y"], np.uint64(task.shape[0]), factor
 
 
-def copying(name: str, apply: str, scalars: Mapping[str, float]) -> Operation:
-    """Return the record of copy or scale; ``apply`` is the expression that a kernel writes instead of an element."""
-    return Operation(
-        name=name,
-        kernels="copy",
-        dimensions=("n",),
-        operands=(Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "out")),
-        dtypes=("float32", "float64"),
-        scalars=scalars,
-        ladder=COPY_LADDER,
-        metric="bytes",
-        flops=lambda task: task.shape[0] if task.operation.scalars else 0,
-        bytes=lambda task: 2 * task.shape[0] * task.element.itemsize,
-        draw=draw_vector,
-        reference=copy_reference,
-        arguments=copy_arguments,
-        macros={device: {"APPLY(x)": apply} for device in ("cpu", "cuda")},
-        geometry=OverVector,
-    )
+def applying(expression: str) -> dict[str, dict[str, str]]:
+    """Return the macros for what a kernel writes in place of an element."""
+    return {device: {"APPLY(x)": expression} for device in ("cpu", "cuda")}
 
 
-COPY = copying("copy", "(x)", {})
-SCALE = copying("scale", "(scale * (x))", {"scale": 0.4})  # 0.4 as in BabelStream
+COPY = Operation(
+    name="copy",
+    kernels="copy",
+    dimensions=("n",),
+    operands=(Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "out")),
+    dtypes=("float32", "float64"),
+    scalars={},
+    ladder=ladder("copy", ("float32", "float64"), copy_of_library, geometry=OverVector),
+    metric="bytes",
+    flops=lambda task: task.shape[0] if task.operation.scalars else 0,
+    bytes=lambda task: 2 * task.shape[0] * task.element.itemsize,
+    draw=draw_vector,
+    reference=copy_reference,
+    arguments=copy_arguments,
+    macros=applying("(x)"),
+    geometry=OverVector,
+)
+SCALE = replace(COPY, name="scale", scalars={"scale": 0.4}, macros=applying("(scale * (x))"))  # 0.4 as in BabelStream

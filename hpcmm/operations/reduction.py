@@ -1,7 +1,7 @@
 """Sum, minimum and maximum of a vector of n elements, with one ladder of kernels for all three."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -93,9 +93,6 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder("reduction", DTYPES, numpy_reduction, cub, geometry=Passes)
-
-OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))
 IDENTITIES = {"sum": 0, "minimum": np.inf, "maximum": -np.inf}
 UFUNCS = {"sum": np.add, "minimum": np.minimum, "maximum": np.maximum}
 
@@ -166,28 +163,6 @@ def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
     return arrays["x"], np.uint64(task.shape[0]), arrays["result"], neutral
 
 
-def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
-    """Return the record of a reduction; results of what ``draw`` draws are exact for every order of combinations."""
-    return Operation(
-        name=combination,
-        kernels="reduction",
-        dimensions=("n",),
-        operands=OPERANDS,
-        dtypes=DTYPES,
-        scalars={},
-        ladder=LADDER,
-        metric="bytes",
-        flops=lambda task: max(task.shape[0] - 1, 0),
-        bytes=lambda task: (task.shape[0] + 1) * task.element.itemsize,  # the result once
-        draw=draw,
-        reference=reference,
-        arguments=arguments,
-        macros=macros,
-        combination=combination,
-        geometry=Passes,
-    )
-
-
 def combine_macros(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]]:
     """Return the macros of a combination: an expression of a and b in CUDA and in C, and OpenMP's operator."""
     return {"cuda": {"COMBINE(a, b)": cuda}, "cpu": {"COMBINE(a, b)": c, "OPERATOR": operator}}
@@ -196,6 +171,23 @@ def combine_macros(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]
 LESSER = combine_macros("min(a, b)", "((b) < (a) ? (b) : (a))", "min")
 GREATER = combine_macros("max(a, b)", "((a) < (b) ? (b) : (a))", "max")
 
-SUM = reduction("sum", combine_macros("((a) + (b))", "((a) + (b))", "+"), draw_terms)
-MINIMUM = reduction("minimum", LESSER, partial(draw_one_sided, 1))
-MAXIMUM = reduction("maximum", GREATER, partial(draw_one_sided, -1))
+# Results of what is drawn are exact for every order of combinations
+SUM = Operation(
+    name="sum",
+    kernels="reduction",
+    dimensions=("n",),
+    operands=(Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out")),
+    dtypes=DTYPES,
+    scalars={},
+    ladder=ladder("reduction", DTYPES, numpy_reduction, cub, geometry=Passes),
+    metric="bytes",
+    flops=lambda task: max(task.shape[0] - 1, 0),
+    bytes=lambda task: (task.shape[0] + 1) * task.element.itemsize,  # the result once
+    draw=draw_terms,
+    reference=reference,
+    arguments=arguments,
+    macros=combine_macros("((a) + (b))", "((a) + (b))", "+"),
+    geometry=Passes,
+)
+MINIMUM = replace(SUM, name="minimum", combination="minimum", macros=LESSER, draw=partial(draw_one_sided, 1))
+MAXIMUM = replace(SUM, name="maximum", combination="maximum", macros=GREATER, draw=partial(draw_one_sided, -1))

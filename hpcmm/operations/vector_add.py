@@ -57,8 +57,6 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder("vector_add", DTYPES, numpy_add, cupy_add, cublas_geam, geometry=OverVector)
-
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in"), Operand("z", ("n",), "rows", "out"))
 
 
@@ -100,7 +98,7 @@ VECTOR_ADD = Operation(
     operands=OPERANDS,
     dtypes=DTYPES,
     scalars={},
-    ladder=LADDER,
+    ladder=ladder("vector_add", DTYPES, numpy_add, cupy_add, cublas_geam, geometry=OverVector),
     metric="bytes",
     flops=lambda task: task.shape[0],
     bytes=lambda task: 3 * task.shape[0] * task.element.itemsize,

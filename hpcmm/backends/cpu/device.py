@@ -88,16 +88,13 @@ class CpuBackend(Backend):
 
     def __init__(self, threads: int):
         self.threads = threads
-        module = load("evict", kernels.FOLDER / "evict.c", {})
-        self._evict, self._fill_caches = module.evict, module.fill_caches
-        self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self._fill_caches.restype = ctypes.c_uint64
-        module.core_clock.restype = ctypes.c_double
+        module, summing = (load(name, kernels.FOLDER / f"{name}.c", {}) for name in ("evict", "checksum"))
+        self._evict, self._fill_caches, self._checksum = module.evict, module.fill_caches, summing.checksum
+        for function in (self._evict, self._fill_caches, self._checksum):
+            function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._fill_caches.restype = self._checksum.restype = ctypes.c_uint64
         self._core_clock = module.core_clock
-        self._checksum = load("checksum", kernels.FOLDER / "checksum.c", {}).checksum
-        self._checksum.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self._checksum.restype = ctypes.c_uint64
+        self._core_clock.restype = ctypes.c_double
         self.caches = cache_sizes()
         self._flush: np.ndarray | None = None
         threadpoolctl.threadpool_limits(threads)
