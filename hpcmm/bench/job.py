@@ -15,7 +15,7 @@ from typing import Any
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
 from hpcmm.bench.energy import why_unreadable
-from hpcmm.bench.journal import Events
+from hpcmm.bench.journal import Events, Opening
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share
@@ -94,7 +94,7 @@ def measure_batch(
     process: Process,
     batch: Batch,
     measuring: Measuring,
-    opened: Callable[[Batch, dict[str, Any]], Events],
+    opened: Opening,
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
 ) -> list[str]:
@@ -117,14 +117,7 @@ def measure_batch(
 class BatchVisit:
     """One visit of the points of a batch that need it, and the problem of the current point. Collective."""
 
-    def __init__(
-        self,
-        process: Process,
-        batch: Batch,
-        measuring: Measuring,
-        opened: Callable[[Batch, dict[str, Any]], Events],
-        elsewhere: Elsewhere,
-    ):
+    def __init__(self, process: Process, batch: Batch, measuring: Measuring, opened: Opening, elsewhere: Elsewhere):
         self.process, self.batch, self.measuring, self.connections = process, batch, measuring, process.connections
         self.comm, self.backend, self.operation = process.comm, process.backend, OPERATIONS[batch.operation]
         self.began = process.free_since
@@ -384,15 +377,9 @@ class Progress:
 
 def unmeasured(point: Point, why: str) -> Measurement:
     task = task_of(point)
-    return Measurement(
-        point,
-        point.variant,
-        task.variant.baseline and point.algorithm == TEXTBOOK,
-        Verdict(False, math.nan, math.nan, UNCHECKED, why),
-        task.flops,
-        task.bytes,
-        algorithm=point.algorithm,
-    )
+    baseline = task.variant.baseline and point.algorithm == TEXTBOOK
+    verdict = Verdict(False, math.nan, math.nan, UNCHECKED, why)
+    return Measurement(point, point.variant, baseline, verdict, task.flops, task.bytes, algorithm=point.algorithm)
 
 
 def timed_seconds(measurement: Measurement) -> float:

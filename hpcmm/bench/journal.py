@@ -157,17 +157,13 @@ class Events(Recorded):
         """Release what ``_write`` uses."""
 
 
+Opening = Callable[[Batch, dict[str, Any]], Events]  # opens the journal of a batch, which gets its provenance
+
+
 class Sent(Events):
     """Events that another process receives as lines of JSON in ``file``, and adds to the ``entries`` that it sent."""
 
-    def __init__(
-        self,
-        batch: Batch,
-        provenance: Mapping[str, Any],
-        entries: Sequence[dict],
-        config: Mapping[str, Any],
-        file: IO[str],
-    ):
+    def __init__(self, batch: Batch, provenance: Mapping, entries: Sequence[dict], config: Mapping, file: IO[str]):
         super().__init__(batch, entries)
         self._file = file
         self.open({**provenance, "config": dict(config)})
@@ -239,7 +235,7 @@ class Journal(Events):
         self._file.close()
 
 
-def kept_in(output: Path, config: Mapping[str, Any]) -> Callable[[Batch, Mapping[str, Any]], Journal]:
+def kept_in(output: Path, config: Mapping[str, Any]) -> Opening:
     """Return a function that opens the journal of a batch, with the experiment's config in the provenance."""
     return lambda batch, provenance: Journal(journal_of(output), batch, {**provenance, "config": dict(config)})
 

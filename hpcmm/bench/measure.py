@@ -121,22 +121,19 @@ class Problem:
         return point.operation, point.shape, point.dtype, point.page_locked, part, *sorted(point.scalars.items())
 
 
+Earlier = Mapping[tuple[str, str], Verdict] | None  # verdicts of the first visit by contender and algorithm
+
+
 def measure_point(
-    problem: Problem,
-    point: Point,
-    measuring: Measuring,
-    beside: bool = True,
-    visit: int = 0,
-    verdicts: Mapping[tuple[str, str], Verdict] | None = None,
+    problem: Problem, point: Point, measuring: Measuring, beside: bool = True, visit: int = 0, verdicts: Earlier = None
 ) -> list[Measurement]:
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
     The baseline is the library of the device. For algorithms other than the textbook's it is the textbook's with the
     same variant, if it is to be measured ``beside``; its kernel alone is a product with B on every rank.
 
-    The limits of ``measuring`` are those of all visits together, which count from 0. ``verdicts`` has those of the
-    first visit by contender and algorithm. Return the measurement of the point, then that of the baseline unless the
-    point is the baseline, with samples on rank 0 only.
+    The limits of ``measuring`` are those of all visits together, which count from 0. Return the measurement of the
+    point, then that of the baseline unless the point is the baseline, with samples on rank 0 only.
     """
     problem.backend.cold, problem.backend.tries = measuring.cache == "cold", not measuring.only_verifies
     pairs = contending(problem, point, measuring, beside)
@@ -180,13 +177,7 @@ def contending(problem: Problem, point: Point, measuring: Measuring, beside: boo
     return [(TEXTBOOK, each, each.baseline) for each in filter(None, dict.fromkeys((variant, library)))]
 
 
-def first_result(
-    problem: Problem,
-    contender: Contender,
-    measuring: Measuring,
-    earlier: Mapping[tuple[str, str], Verdict],
-    known: bool,
-) -> None:
+def first_result(problem: Problem, contender: Contender, measuring: Measuring, earlier: Earlier, known: bool) -> None:
     """Run a contender for the first time in this visit, and verify its result, or take what is ``known``."""
     point, visit = contender.point, contender.visit
     if not visit:

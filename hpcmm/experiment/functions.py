@@ -84,14 +84,9 @@ class Source:
         self.nodes = {text_of(syntax.name_in(each)): each for each in defined}
         self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {text_of(part(node, "name")): text_of(part(node, "value")).strip() for node in self.macro_nodes}
-        self.macro_functions = {
-            text_of(part(each, "name")): (
-                re.findall(r"\w+", text_of(part(each, "parameters"))),
-                text_of(part(each, "value")),
-            )
-            for each in walk(self.tree.root_node)
-            if each.type == "preproc_function_def"
-        }
+        defines = [each for each in walk(self.tree.root_node) if each.type == "preproc_function_def"]
+        texts = ([text_of(part(each, field)) for field in ("name", "parameters", "value")] for each in defines)
+        self.macro_functions = {name: (re.findall(r"\w+", taken), value) for name, taken, value in texts}
         self.functions = {name: self.function(name) for name in self.nodes}
         sites = [each for each in walk(self.tree.root_node) if launches(each)]
         self.launches, self.places = list(map(launch, sites)), {each.start_byte: i for i, each in enumerate(sites)}

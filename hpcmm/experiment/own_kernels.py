@@ -103,7 +103,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
             problems.add(key, f"not a key of Python files; allowed: {', '.join(allowed)}")
     devices = sorted(DEVICES, key=lambda each: not DEVICES[each].accelerator)
     try:
-        found = list(returning.functions(module, head.get("operation", "")))
+        found = returning.functions(module, head.get("operation", ""))
     except HpcmmError as error:
         problems.add("operation", str(error))
         problems.check()

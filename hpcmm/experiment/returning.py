@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -27,8 +27,8 @@ NUMBA_BLOCK = 16  # threads in x and y of a block of a product
 SCALARS = {"alpha": 1.0, "beta": 0.0}
 
 
-def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation, Callable[..., Any]]]:
-    """Yield the functions of a module that compute an operation, with the operation.
+def functions(module: ModuleType, wanted: str = "") -> list[tuple[Operation, Callable[..., Any]]]:
+    """Return the functions of a module that compute an operation, with the operation.
 
     ``wanted`` is the operation in the file's head. The last function with as many arguments as inputs then computes it.
     """
@@ -37,8 +37,7 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     ]
     able = [(of, f) for of, f in named if not required(f) or is_by_name(f, of) or fits(f, of) or filled(f, of)]
     if able:
-        yield from able
-        return
+        return able
     for operation, function in named:
         names = [operand.name for operand in operation.operands]
         forms = (inputs(operation), names, [*names, *operation.scalars])
@@ -51,14 +50,12 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         if callable(function) and not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
     }
     if LEADERBOARD in defined:
-        yield OPERATIONS["matmul"], defined[LEADERBOARD]
-        return
+        return [(OPERATIONS["matmul"], defined[LEADERBOARD])]
     own = {name: called(function) for name, function in defined.items()}
     if wanted in OPERATIONS:
         of = OPERATIONS[wanted]
         fitting = [each for each in own.values() if fits(each, of)] or [f for f in own.values() if filled(f, of)]
-        yield from ((of, each) for each in fitting[-1:])
-        return
+        return [(of, each) for each in fitting[-1:]]
     by_name = [
         (OPERATIONS[operation], each)
         for name, each in own.items()
@@ -75,14 +72,13 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     for of in of_kernels[:1] if not candidates else ():  # a function of any name that launches them
         fitting = (function for function in own.values() if len(required(function)) == len(inputs(OPERATIONS[of])))
         candidates = [(OPERATIONS[of], function) for function in fitting if inspect.isroutine(function)]
-    if len(candidates) == 1:
-        yield from candidates
-    elif own:
+    if own and len(candidates) != 1:
         names = ", ".join(each.__name__ for _, each in candidates) or "none"
         raise HpcmmError(
             f"functions that compute a product, a sum, an addition or a copy, by name and arguments: {names}; name one "
             "of them matmul, sum, vector_add or copy, or state operation: matmul in a head"
         )
+    return candidates
 
 
 def called(function: Callable[..., Any]) -> Callable[..., Any]:

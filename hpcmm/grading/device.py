@@ -29,11 +29,8 @@ class Device:
     def __init__(self, setup: Mapping[str, Any], memory: np.ndarray):
         self.memory = memory
         self.operation: Operation = OPERATIONS[setup["operation"]]
-        self.variant: Variant = (
-            own_kernels.read(Path(setup["file"])).variant
-            if "file" in setup
-            else self.operation.variant(setup["variant"])
-        )
+        file, name = setup.get("file"), setup.get("variant")
+        self.variant: Variant = own_kernels.read(Path(file)).variant if file else self.operation.variant(name)
         self.backend = backends.open_backend(setup["device"], setup["threads"], 0, share_gpu=True)
         self.placed: Placed | None = None
 

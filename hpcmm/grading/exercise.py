@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from hpcmm import backends
 from hpcmm.experiment import calls, own_kernels
@@ -64,7 +65,7 @@ class Grade:
     seconds_against: float = float("nan")
 
 
-def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> Grade:
+def grade(path: Path, exercise: Exercise, rng: Generator, isolation: Sandbox) -> Grade:
     """Grade one file, which may be missing. Errors fail the exercise, but errors of this machine are raised."""
     missing = backends.missing(exercise.device.name)
     device = f"{exercise.device.name}{', emulated' if missing else ''}"
@@ -87,7 +88,7 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     return dataclasses.replace(found, points=points)
 
 
-def solved(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> dict[str, Any]:
+def solved(path: Path, exercise: Exercise, rng: Generator, isolation: Sandbox) -> dict[str, Any]:
     """Refuse wrong answers and kernels; return the fields of ``Grade`` about the error and the speed of a kernel."""
     if exercise.sheet:
         if why := questions.fault(own_file(path), exercise.sheet):
@@ -141,7 +142,7 @@ def head_of(path: Path, exercise: Exercise) -> own_kernels.OwnKernel:
     return own
 
 
-def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int, ...]]:
+def draw_shapes(exercise: Exercise, rng: Generator) -> list[tuple[int, ...]]:
     """Draw shapes: ragged ones, and among them one of multiples of a tile and one with a dimension of 1."""
     count = len(exercise.operation.dimensions)
     shapes = [tuple(int(each) for each in rng.integers(1, exercise.most + 1, count)) for _ in range(exercise.shapes)]
@@ -155,7 +156,7 @@ def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int,
 
 
 class Solution:
-    def __init__(self, exercise: Exercise, variant: Variant, tools: Tools, rng: np.random.Generator):
+    def __init__(self, exercise: Exercise, variant: Variant, tools: Tools, rng: Generator):
         self.exercise, self.operation, self.variant = exercise, exercise.operation, variant
         self.tools, self.rng = tools, rng
         self.missing = backends.missing(exercise.device.name)
@@ -288,12 +289,7 @@ def result(task: Task, places: Sequence[Guarded], memory: np.ndarray) -> np.ndar
 
 
 def judged(
-    own: Runner,
-    task: Task,
-    inputs: Mapping[str, np.ndarray],
-    rng: np.random.Generator,
-    turn: int = 0,
-    pitched: bool = True,
+    own: Runner, task: Task, inputs: Mapping[str, np.ndarray], rng: Generator, turn: int = 0, pitched: bool = True
 ) -> tuple[float, float, float]:
     """Run a kernel once; return error, bound and seconds. Refuse wrong results, and writes elsewhere."""
     whole = own.process.memory

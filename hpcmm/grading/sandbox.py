@@ -25,15 +25,9 @@ PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable
 SYSTEM = ("/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 PATHS = ("PATH", "LD_LIBRARY_PATH")
 # Folders of this package and of all others: those of PYTHONPATH, and the site-packages of account and environment
-PYTHONPATH = tuple(
-    dict.fromkeys(
-        [
-            PACKAGE.parent,
-            *(Path(each).resolve() for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each),
-            *(Path(each) for each in sys.path if each.endswith("-packages")),
-        ]
-    )
-)
+GIVEN = [Path(each).resolve() for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+PACKAGES = [Path(each) for each in sys.path if each.endswith("-packages")]
+PYTHONPATH = tuple(dict.fromkeys([PACKAGE.parent, *GIVEN, *PACKAGES]))
 NOBODY = "65534"
 ALONE = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -63,6 +57,9 @@ print(json.dumps(sorted({each for each in found if each.startswith("/")})))
 """
 
 
+Paths = Sequence[str | Path]
+
+
 class NotGraded(HpcmmError):
     """A fault of this machine, not of a submission."""
 
@@ -75,12 +72,7 @@ class Sandbox:
         self.levels = 2 if program else 0  # bubblewrap outside, and the first process of the namespace
 
     def wrap(
-        self,
-        command: Sequence[str],
-        read: Sequence[str | Path],
-        hidden: Sequence[str | Path] = (),
-        scratch: str | Path = "",
-        whole: bool = False,
+        self, command: Sequence[str], read: Paths, hidden: Paths = (), scratch: str | Path = "", whole: bool = False
     ) -> list[str]:
         """Return the command that starts a program in isolation.
 

@@ -65,17 +65,11 @@ class Session:
         theirs, self.requests = os.pipe()
         self.replies, replies = os.pipe()
         given = {**setup, "requests": theirs, "replies": replies, "memory": file, "bytes": size}
-        self.started = subprocess.Popen(
-            [*command, json.dumps(given)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs, replies, file),
-            env=environment,
-        )
+        quiet, passed = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL), (theirs, replies, file)
+        self.started = subprocess.Popen([*command, json.dumps(given)], pass_fds=passed, env=environment, **quiet)
         self.process: psutil.Process | None = None  # known from its first reply on
         self.stopped_at = 0.0  # its CPU clock
-        for each in (theirs, replies, file):
+        for each in passed:
             os.close(each)
         try:
             if error := self._reply(time.perf_counter()).content:

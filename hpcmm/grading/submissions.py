@@ -56,14 +56,8 @@ def result(rubric: Rubric, grades: Sequence[tuple[str, Grade]], isolation: Sandb
     submissions = []
     for name in dict.fromkeys(of for of, _ in grades):
         own = [grade for of, grade in grades if of == name]
-        submissions.append(
-            {
-                "name": name,
-                "points": sum(grade.points for grade in own),
-                "passed": sum(grade.passed for grade in own),
-                "exercises": [values(grade) for grade in own],
-            }
-        )
+        totals = {key: sum(getattr(grade, key) for grade in own) for key in ("points", "passed")}
+        submissions.append({"name": name, **totals, "exercises": [values(grade) for grade in own]})
     return {
         "title": rubric.title,
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -12,6 +12,7 @@ import numpy as np
 STREAM = 2**18  # elements of a vector that one stream of random numbers fills
 PART = 2**16  # elements that a thread takes at a time; with fewer, the calls take longer than the work
 MOVED = 2**22  # the same if elements are only written or copied
+Filling = Callable[[np.random.Generator, np.ndarray], None]  # of an array, from a stream of random numbers
 
 
 def count() -> int:
@@ -41,12 +42,7 @@ def rows_of_part(columns: int, part: int = PART) -> int:
     return max(1, part // max(1, columns))
 
 
-def draw(
-    rng: np.random.Generator,
-    array: np.ndarray,
-    work: Callable[[np.random.Generator, np.ndarray], None],
-    step: int = STREAM,
-) -> np.ndarray:
+def draw(rng: np.random.Generator, array: np.ndarray, work: Filling, step: int = STREAM) -> np.ndarray:
     """Call ``work(stream, part)`` on parts of ``step`` rows of an array, on all cores; return the array.
 
     Each part has a stream of random numbers of its own, so the values do not depend on the number of threads.
@@ -63,7 +59,7 @@ def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
     array -= 1
 
 
-def integers(least: int, end: int) -> Callable[[np.random.Generator, np.ndarray], None]:
+def integers(least: int, end: int) -> Filling:
     """Return a function that fills an array with integers uniform in [least, end)."""
 
     def fill(stream: np.random.Generator, array: np.ndarray) -> None:

@@ -137,29 +137,19 @@ class Residues(OverC):
         rows, columns, depth = map(np.int32, padded)
         tiles = padded[0] // self.rows * -(-padded[1] // self.columns)
         groups, groups_of_terms = padded[1] // GROUP, padded[2] // GROUP
-        warps = 32, WARPS
+        warps, columns_of_b = (32, WARPS), -(-task.shape[1] // COLUMNS)
         boxes = (
             Boxes(layers_a, self.rows, self.depth, "uint8"),
             Boxes(layers_b, self.columns, self.depth, "uint8"),
             Boxes(layers_c, 64, self.depth, "uint8"),
         )
         ring = self.stages * ((self.rows + self.columns) * self.depth + 16) + self.rows * self.columns
+        splitting = n, k, columns, depth, b, ldb, scales_b, layers_b
+        combining = n, rows, columns, alpha, layers_c, scales_a, scales_b, beta, c, ldc
         return [
             Launch((task.shape[0],), warps, (m, k, depth, a, lda, scales_a, layers_a), function="split_rows"),
-            Launch(
-                (-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"
-            ),
-            Launch(
-                (padded[1] // COLUMNS, groups_of_terms),
-                warps,
-                (n, k, columns, depth, b, ldb, scales_b, layers_b),
-                function="split_columns",
-            ),
+            Launch((columns_of_b,), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"),
+            Launch((padded[1] // COLUMNS, groups_of_terms), warps, splitting, function="split_columns"),
             Launch((min(self.count * tiles, task.sms),), (self.threads,), (m, columns, depth, *boxes), ring),
-            Launch(
-                (task.shape[0], -(-groups // WARPS)),
-                warps,
-                (n, rows, columns, alpha, layers_c, scales_a, scales_b, beta, c, ldc),
-                function="recombine",
-            ),
+            Launch((task.shape[0], -(-groups // WARPS)), warps, combining, function="recombine"),
         ]

@@ -68,39 +68,26 @@ class Strassen(Geometry):
         rows, columns, terms = self.quarter(task)
         names = ("exponents_a", "exponents_b", "factors_a", "factors_b", "products")
         exponents_a, exponents_b, factors_a, factors_b, products = (arrays[name] for name in names)
-        scaled, block = np.int32(self.scaled), (self.block,)
-        width = 16 // task.element.itemsize
+        height, across, depth, scaled = map(np.int32, (rows, columns, terms, self.scaled))
+        block, width = (self.block,), 16 // task.element.itemsize
 
-        def over(height: int, across: int) -> tuple[int]:
-            return (-(-height * across // width // self.block),)
+        def over(of_rows: int, of_columns: int) -> tuple[int]:
+            return (-(-of_rows * of_columns // width // self.block),)
 
+        lines_of_b = -(-task.shape[1] // COLUMNS)
         scaling = [
             Launch((-(-task.shape[0] * 32 // self.block),), block, (m, k, a, lda, exponents_a), function="scale_rows"),
-            Launch(
-                (-(-task.shape[1] // COLUMNS),), (COLUMNS, 32), (n, k, b, ldb, exponents_b), function="scale_columns"
-            ),
+            Launch((lines_of_b,), (COLUMNS, 32), (n, k, b, ldb, exponents_b), function="scale_columns"),
         ]
+        of_a = m, k, a, lda, scaled, exponents_a, height, depth, factors_a
+        of_b = k, n, b, ldb, scaled, exponents_b, depth, across, factors_b
+        of_c = m, n, alpha, products, height, across, scaled, exponents_a, exponents_b, beta, c, ldc
         before = [
-            Launch(
-                over(rows, terms),
-                block,
-                (m, k, a, lda, scaled, exponents_a, np.int32(rows), np.int32(terms), factors_a),
-                function="sums_a",
-            ),
-            Launch(
-                over(terms, columns),
-                block,
-                (k, n, b, ldb, scaled, exponents_b, np.int32(terms), np.int32(columns), factors_b),
-                function="sums_b",
-            ),
+            Launch(over(rows, terms), block, of_a, function="sums_a"),
+            Launch(over(terms, columns), block, of_b, function="sums_b"),
         ]
-        after = Launch(
-            over(rows, columns),
-            block,
-            (m, n, alpha, products, np.int32(rows), np.int32(columns), scaled, exponents_a, exponents_b, beta, c, ldc),
-        )
-        before = [*(scaling if self.scaled else []), *before]
-        return [*before, *self.products(task, arrays), after]
+        after = Launch(over(rows, columns), block, of_c)
+        return [*(scaling if self.scaled else ()), *before, *self.products(task, arrays), after]
 
     def products(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         rows, _, terms = self.quarter(task)

@@ -71,11 +71,10 @@ class Truth:
         # Error relative to M that is never exceeded, including the rounding of the stored result
         self.bound = self.gamma + self.stored
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
-        self.underflow = (
-            0.0
-            if exact
-            else (k + 2) * (accumulator.smallest_subnormal if narrow else float(np.finfo(accumulator.name).tiny))
-        )
+        self.underflow = 0.0
+        if not exact:
+            tiny = accumulator.smallest_subnormal if narrow else float(np.finfo(accumulator.name).tiny)
+            self.underflow = (k + 2) * tiny
         if self.stored:
             self.underflow += self.results.smallest_subnormal
 

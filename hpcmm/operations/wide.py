@@ -24,14 +24,7 @@ class Wide:
     on arrays of the device.
     """
 
-    def __init__(
-        self,
-        device: Any,
-        truth: Any,
-        signs: Sequence[np.ndarray],
-        totals: Sequence[tuple[np.ndarray, np.ndarray]],
-        seconds: float,
-    ):
+    def __init__(self, device: Any, truth: Any, signs: Sequence[np.ndarray], totals: Sequence[tuple], seconds: float):
         self.device, self.truth, self.signs, self.totals, self.seconds = device, truth, signs, totals, seconds
         self.usable = True
 

@@ -201,14 +201,8 @@ def _play(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platfo
     import simgrid
 
     # neither TCP's windows nor its headers: a flow has the bandwidth of its links
-    settings = {
-        "model": "CM02",
-        "crosstraffic": 0,
-        "TCP-gamma": 0,
-        "latency-factor": 1,
-        "bandwidth-factor": 1,
-        "weight-S": 0,
-    }
+    settings = {"model": "CM02", **dict.fromkeys(("latency-factor", "bandwidth-factor"), 1)}
+    settings |= dict.fromkeys(("crosstraffic", "TCP-gamma", "weight-S"), 0)
     configured = [f"--cfg=network/{key}:{value}" for key, value in settings.items()]
     engine = simgrid.Engine(["hpcmm", *configured, "--log=root.thresh:error"])
     with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:

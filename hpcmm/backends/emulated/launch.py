@@ -26,14 +26,7 @@ from hpcmm.model.launch import Boxes, Launch
 
 FOLDER = Path(__file__).parent
 HEADER, RUNTIME, HARNESS = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp", FOLDER / "harness.cpp"
-FILES = (
-    HEADER,
-    FOLDER / "ptx_on_host.h",
-    FOLDER / "api_on_host.h",
-    RUNTIME,
-    HARNESS,
-    *sorted(each for each in (FOLDER / "include").rglob("*") if each.is_file()),
-)
+FILES = sorted(each for part in ("*.h", "*.cpp", "include/**/*") for each in FOLDER.glob(part) if each.is_file())
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
 WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-nostartfiles")
