@@ -158,7 +158,7 @@ def test_what_is_measured_corrects_a_prediction():
 
 
 def test_a_build_that_no_table_has_is_expected_to_be_as_fast_as_the_faster_others():
-    near = [choice.Near(1.0, {str(number): 0.1 * number for number in range(8)})]
+    near = [(1.0, {str(number): 0.1 * number for number in range(8)})]
     times = choice.corrected(dict.fromkeys(["new", *map(str, range(8))], 1e-6), near)
     assert times["new"] == times["2"] < times["3"]
     assert choice.corrected({"new": 1e-6}, []) == {"new": 1e-6}

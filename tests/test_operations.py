@@ -20,7 +20,7 @@ from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import COPY
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
-from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k_blocks
+from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
@@ -856,12 +856,12 @@ def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     ],
 )
 def test_tiles_are_divided_where_blocks_would_be_idle(tiles, steps, blocks):
-    assert stream_k_blocks(tiles, steps, 132) == blocks
+    assert stream_k(tiles, steps, 132) == blocks
 
 
 @given(tiles=st.integers(1, 3000), steps=st.integers(0, 600), most=st.integers(1, 200))
 def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
-    blocks = stream_k_blocks(tiles, steps, most)
+    blocks = stream_k(tiles, steps, most)
     undivided = -(-tiles // most) * steps  # steps of the block that has the most
     if blocks == tiles:
         assert undivided <= tiles * steps / most + MIN_SAVED_STEPS or blocks < most

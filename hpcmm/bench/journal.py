@@ -253,21 +253,19 @@ def with_visit(
     added = {(each.contender, each.algorithm): each for each in measurements}
     found = []
     for first, measurement in rows:
-        another = added.get((measurement.contender, measurement.algorithm))
+        another, changes = added.get((measurement.contender, measurement.algorithm)), {}
         if another and not another.verdict.passed and another.verdict.reference != UNCHECKED:
-            found.append((first, dataclasses.replace(measurement, verdict=another.verdict, samples=())))
-            continue
-        counts = {call: 0 for call in (True, False)}
-        for sample in measurement.samples:
-            counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
-        later = tuple(
-            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call], run=run)
-            for sample in (another.samples if another else ())
-        )
-        late = measurement.late_runs + (another.late_runs if another else 0)
-        visits = measurement.visits + (another.visits if another else ())
-        together = {"samples": measurement.samples + later, "late_runs": late, "visits": visits}
-        found.append((first, dataclasses.replace(measurement, **together)))
+            changes = {"verdict": another.verdict, "samples": ()}
+        elif another:
+            counts, samples = {True: 0, False: 0}, list(measurement.samples)
+            for sample in samples:
+                counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
+            for sample in another.samples:
+                repetition = sample.repetition + counts[sample.call]
+                samples.append(dataclasses.replace(sample, repetition=repetition, run=run))
+            changes = {name: getattr(measurement, name) + getattr(another, name) for name in ("late_runs", "visits")}
+            changes["samples"] = tuple(samples)
+        found.append((first, dataclasses.replace(measurement, **changes)))
     return found
 
 
@@ -313,9 +311,7 @@ def journal_of(output: Path) -> Path:
     return output.with_suffix(".journal")
 
 
-def in_order(
-    batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
-) -> Groups:
+def in_order(batch: Batch, parts: Sequence[Groups], runs: list[Mapping], finished: Mapping[str, Sequence]) -> Groups:
     rows = [row for rows in finished.values() for row in rows]
     groups = store.joined([*parts, store.columns_of(batch, runs, rows)])
     place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}

@@ -368,20 +368,10 @@ def sweep_batches(
         for number, part in enumerate(parts, 1):
             members, predicted = zip(*part, strict=True)
             fingerprints = tuple(of_point(point, measuring, transport, share_gpu) for point in members)
-            yield Batch(
-                sweep=name,
-                operation=operation.name,
-                device=device,
-                ranks=ranks,
-                part=number,
-                points=members,
-                fingerprints=fingerprints,
-                predicted=predicted,
-                seconds=measuring.visits * STARTUP_SECONDS + sum(predicted),
-                fingerprint=digest(fingerprints),
-                accuracy=measuring.accuracy,
-                same_bits=measuring.same_bits,
-            )
+            place = name, operation.name, device, ranks, number
+            bound = measuring.visits * STARTUP_SECONDS + sum(predicted)
+            passes = {"accuracy": measuring.accuracy, "same_bits": measuring.same_bits}
+            yield Batch(*place, members, fingerprints, predicted, bound, digest(fingerprints), **passes)
 
 
 def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:

@@ -41,11 +41,9 @@ def found_in(folder: Path, rubric: Rubric) -> dict[str, Path]:
     return {inside.name: inside for inside in inner}
 
 
-def graded(
-    submissions: Mapping[str, Path], rubric: Rubric, isolation: Sandbox, seed: int
-) -> Iterator[tuple[str, Grade]]:
+def graded(folders: Mapping[str, Path], rubric: Rubric, isolation: Sandbox, seed: int) -> Iterator[tuple[str, Grade]]:
     """Grade all exercises of all submissions, one after the other, with the same inputs for each seed."""
-    for name, folder in submissions.items():
+    for name, folder in folders.items():
         for i, each in enumerate(rubric.exercises):
             rng = np.random.default_rng([seed, i])
             yield name, exercise.grade(folder / each.file, each, rng, isolation)

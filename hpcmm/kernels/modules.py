@@ -113,20 +113,17 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
         raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
     options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items()), *further]
     command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", str(source), *libraries_of(further), "-lm"]
-    parts = source.read_text(), version, platform.machine()
+    content = "\0".join([source.read_text(), version, platform.machine()])
     failed = f"{source}: {shlex.join(command_line)} failed:\n"
-    return built(command_line, parts, files.cache() / f"{source.stem}.so", failed)
+    return built(command_line, content, files.cache() / f"{source.stem}.so", failed)
 
 
-def built(
-    command: Sequence[str], parts: Sequence[str], at: Path, failed: str, text: str = "", lists: bool = True
-) -> Path:
+def built(command: Sequence[str], content: str, at: Path, failed: str, text: str = "", lists: bool = True) -> Path:
     """Return the file that a compiler builds ``at`` a place, in a folder there that is named by a digest of all inputs.
 
-    The compiler ``lists`` the files that it reads. Otherwise ``parts`` have the content of all of them. ``failed``
-    begins an error.
+    The compiler ``lists`` the files that it reads. Otherwise ``content`` has all of them. ``failed`` begins an error.
     """
-    key = hashlib.sha256("\0".join([*command, *parts]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\0".join([*command, content]).encode()).hexdigest()[:16]
     listed = at.with_name(f"{key}.d")
     target = at.parent / (of_contents(key, listed) if lists else key) / at.name
     if target.exists():

@@ -137,14 +137,10 @@ def ranked(task: Task) -> list[Build]:
     return sorted(every, key=lambda build: times[build.name])
 
 
-class Near(NamedTuple):
-    """Logarithms of measured over predicted seconds of builds at a shape, and the weight of the shape."""
-
-    weight: float
-    deviations: Mapping[str, float]
+Near = list[tuple[float, Mapping[str, float]]]  # weights of shapes, and ``deviations`` at them
 
 
-def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, float]:
+def corrected(predicted: Mapping[str, float], near: Near) -> dict[str, float]:
     """Return predicted seconds, corrected by the weighted mean of deviations at shapes that are near.
 
     Builds that tables do not have, such as new ones, are corrected by the lower quartile of the others, so that trials
@@ -160,7 +156,7 @@ def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, flo
     return {name: seconds * factors.get(name, usual) for name, seconds in predicted.items()}
 
 
-def nearest(task: Task) -> list[Near]:
+def nearest(task: Task) -> Near:
     """Return the nearest entries: of the tables of the GPU, or of an H100 if it has none for the type."""
     of, entries = task, own_entries(task)
     if not entries:
@@ -168,7 +164,7 @@ def nearest(task: Task) -> list[Near]:
         of = replace(of, clock=Task.clock, bandwidth=Task.bandwidth)
         entries = own_entries(of)
     far = sorted((distance(task, entry), number) for number, entry in enumerate(entries))[:NEAREST]
-    return [Near((1 + distance) ** -2, deviations(of, entries[number])) for distance, number in far]
+    return [((1 + distance) ** -2, deviations(of, entries[number])) for distance, number in far]
 
 
 def own_entries(task: Task) -> list[Entry]:
@@ -190,7 +186,10 @@ _deviations: dict[tuple, dict[str, float]] = {}
 
 
 def deviations(task: Task, entry: Entry) -> dict[str, float]:
-    """Return the deviations of builds at an entry, on the GPU of a task with the same variant and type."""
+    """Return logarithms of measured over predicted seconds of builds at an entry, on the GPU of a task.
+
+    The task has the same variant and type.
+    """
     key = entry.shape, entry.beta, entry.least, of_choice(task), task.dtype
     if key not in _deviations:
         found = {}

@@ -5,19 +5,9 @@ from collections.abc import Mapping
 
 from hpcmm.model import Operation
 
-RAGGED = (
-    (1, 1, 1),
-    (17, 33, 1),
-    (1, 17, 33),
-    (33, 1, 17),
-    (31, 32, 33),
-    (64, 64, 64),
-    (9, 70, 40),
-    (65, 7, 129),
-    (300, 3, 5),
-    (3, 300, 5),
-    (5, 3, 300),
-)  # the last: beyond the numbers of a byte
+# The last ones: beyond the numbers of a byte
+GIVEN = "1x1x1 17x33x1 1x17x33 33x1x17 31x32x33 64x64x64 9x70x40 65x7x129 300x3x5 3x300x5 5x3x300"
+RAGGED = [tuple(map(int, shape.split("x"))) for shape in GIVEN.split()]
 LENGTHS = (1, 2, 33, 1000, 4099)
 
 SIDE = 64  # sides of products that are multiples

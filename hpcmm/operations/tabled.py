@@ -21,7 +21,7 @@ NEAR = 4  # launches between two blocks that share reads of the L2 cache, at mos
 CACHED_BYTES = 100e6  # of A and B, twice the L2 cache of an H100 or H200; beyond, most reads are from memory
 
 
-def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
+def stream_k(tiles: int, steps: int, most: int) -> int:
     """Return the number of blocks for ``tiles`` tiles of ``steps`` steps each, if at most ``most`` are resident.
 
     There is one block per tile if dividing tiles saves less than adding up the parts costs. Otherwise the blocks divide
@@ -33,23 +33,23 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
     return min(most, max(tiles, tiles * steps // MIN_STEPS))
 
 
-def alike_blocks(tiles: int, steps: int, most: int) -> int:
+def alike(tiles: int, steps: int, most: int) -> int:
     """Return the number of blocks if all tiles are divided among the resident blocks."""
     return max(1, min(most // tiles * tiles if 2 * tiles <= most else most, tiles * steps))
 
 
-def even_blocks(tiles: int, most: int) -> int:
+def even(tiles: int, most: int) -> int:
     """Return the least number of blocks that compute so many tiles in as few waves as ``most`` blocks.
 
     Idle SMs free power for the busy ones. On an H200, TF32 at 8192 is 2 % faster on 128 SMs than on 132.
 
-    >>> even_blocks(512, 132), even_blocks(100, 132)
+    >>> even(512, 132), even(100, 132)
     (128, 100)
     """
     return -(-tiles // -(-tiles // most))
 
 
-def near_rows(tiles_of_n: int, most: int = NEAR) -> int:
+def near(tiles_of_n: int, most: int = NEAR) -> int:
     """Return the rows of tiles in a group of the rasterization order, for blocks that are not in clusters.
 
     Blocks reuse a tile of A from L2 only if they are launched within ``NEAR`` of each other. With fewer columns of
@@ -58,7 +58,7 @@ def near_rows(tiles_of_n: int, most: int = NEAR) -> int:
     return max(1, min(most, tiles_of_n // 2))
 
 
-def rows_beyond_cache(bytes_of_factors: int, tiles_of_n: int, rows: int) -> int:
+def beyond_cache(bytes_of_factors: int, tiles_of_n: int, rows: int) -> int:
     """Return twice as many rows of tiles in a group of the rasterization order if A and B exceed ``CACHED_BYTES``.
 
     Waves of tiles then read less of B from memory. A narrow C keeps ``rows``.
@@ -66,13 +66,13 @@ def rows_beyond_cache(bytes_of_factors: int, tiles_of_n: int, rows: int) -> int:
     return 2 * rows if bytes_of_factors > CACHED_BYTES and tiles_of_n >= 4 * rows else rows
 
 
-def fitted_rows(m: int, tiles_of_n: int, most: int, columns: int, sms: int) -> int:
+def fitted(m: int, tiles_of_n: int, most: int, columns: int, sms: int) -> int:
     """Return the rows of tiles with which the SM with the most tiles takes the least time.
 
     They are a multiple of 16, at most ``most``; of several, the largest. The time of a tile is proportional to its rows
     and half its columns: narrow tiles load more for each product.
 
-    >>> fitted_rows(133, 117, 192, 192, 132), fitted_rows(2048, 20, 256, 128, 132)
+    >>> fitted(133, 117, 192, 192, 132), fitted(2048, 20, 256, 128, 132)
     (144, 160)
     """
 
@@ -82,14 +82,7 @@ def fitted_rows(m: int, tiles_of_n: int, most: int, columns: int, sms: int) -> i
     return min(range(most // 16 * 16, 0, -16), key=time)
 
 
-FUNCTIONS = {
-    "fitted": fitted_rows,
-    "stream_k": stream_k_blocks,
-    "alike": alike_blocks,
-    "even": even_blocks,
-    "near": near_rows,
-    "beyond_cache": rows_beyond_cache,
-}
+FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, even, near, beyond_cache)}  # of the table
 
 
 @dataclass(frozen=True)
@@ -177,15 +170,11 @@ class Tabled(OverC):
     def _fitted(self, tile: Tile, shape: tuple[int, ...], sms: int) -> Tile:
         """Return a build with the numbers that depend on the shape and the SM count."""
         m, n, _ = shape
-        names = {
-            **FUNCTIONS,
-            **dict(tile.numbers),
-            "m": max(m, 1),
-            "sms": sms,
-            "tiles_of_n": max(-(-n // tile.columns), 1),
-        }
-        fitted = {name: number(each, names) for name, each in self.record["fitted"].items()}
-        return Tile(tuple(_with_values(self.record, {**dict(tile.numbers), **fitted}).items()))
+        of_task = {"m": max(m, 1), "sms": sms, "tiles_of_n": max(-(-n // tile.columns), 1)}
+        numbers = dict(tile.numbers)
+        names = {**FUNCTIONS, **numbers, **of_task}
+        numbers |= {name: number(each, names) for name, each in self.record["fitted"].items()}
+        return Tile(tuple(_with_values(self.record, numbers).items()))
 
     def by(self, task: Task) -> str:
         return choice.chosen(task).by if self.several else ""

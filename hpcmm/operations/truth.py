@@ -175,10 +175,8 @@ class Judge:
         self.how = "componentwise"
         if m * n * k * (1 if wide == np.float64 else EXTENDED) > accuracy.COMPONENTWISE_LIMIT:
             rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
-            self.how, self.name = (
-                f"Freivalds and {len(rows)} rows componentwise",
-                self.name.replace("of", "and rows of"),
-            )
+            self.how = f"Freivalds and {len(rows)} rows componentwise"
+            self.name = self.name.replace("of", "and rows of")
         self.rows = rows
         self.signs = [rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m)]
         sides = zip((self.truth, self.transposed), self.signs, strict=True)

@@ -82,17 +82,9 @@ def rounds_of(nbytes: int) -> int:
 
 
 def exchange_alone(name: str, text: str, carrier: str | None, **record: Any) -> Algorithm:
-    variant = TRANSPORTS[carrier] if carrier else "device_copy"
-    return Algorithm(
-        *(name, f"exchange alone, {text}"),
-        suits=is_exchange,
-        measures=("kernel",),
-        variants=(variant,),
-        transport=carrier,
-        fixed=carrier is not None,
-        baseline=False,
-        **record,
-    )
+    record |= {"suits": is_exchange, "measures": ("kernel",), "baseline": False}
+    record |= {"variants": (TRANSPORTS.get(carrier, "device_copy"),), "transport": carrier}
+    return Algorithm(name, f"exchange alone, {text}", fixed=carrier is not None, **record)
 
 
 def is_exchange(operation: Operation) -> bool:

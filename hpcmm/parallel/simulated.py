@@ -43,16 +43,14 @@ NEAR = 0.05  # events of a prediction that are nearer to each other, relative to
 PRODUCTS = (TEXTBOOK, "resident", "ring", "summa")
 
 
-def closed_form(
-    operation: Operation, name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform
-) -> float:
+def closed_form(of: Operation, name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     """Predict by a formula: that of the algorithm, or its own where ranks share the link of their node."""
     if name in OWN_FORMS:
         return OWN_FORMS[name](shape, itemsize, ranks, on)
     # the neighbour of one rank of each node is in the next node, and a ring is as slow as its slowest link
     slowest = Line(on.between.latency, max(on.between.per_unit, on.inside.per_unit))
     machine = Machine(on.local, on.inside if ranks <= on.per_node else slowest)
-    return ALGORITHMS[name].predict(operation, shape, itemsize, ranks, machine)
+    return ALGORITHMS[name].predict(of, shape, itemsize, ranks, machine)
 
 
 def _rates(links: np.ndarray, capacity: np.ndarray) -> np.ndarray:

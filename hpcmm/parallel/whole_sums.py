@@ -135,9 +135,7 @@ def need(grid: Grid, operation: Operation, shape: Sequence[int], ranks: int, ran
     return Need(device, max(own[0] * k, k * own[1], rows * columns), whole_elements(operation, shape, rank))
 
 
-def predict(
-    grid: Grid, operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine
-) -> float:
+def predict(grid: Grid, of: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the steps: blocks arrive one after the other, and are multiplied with all that arrived before."""
     m, n, k = shape
     of_rows, of_columns = grid(ranks)

@@ -7,7 +7,7 @@ import os
 import platform
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,8 @@ def counted(run: Callable[[], Any], events: Mapping[str, tuple[int, int]] = EVEN
         for name, event in events.items():
             for thread in threads:
                 with suppress(ProcessLookupError):  # the thread has ended since
-                    files[name].append(stack.enter_context(closing(_Opened(event, thread))).number)
+                    files[name].append(_opened(event, thread))
+                    stack.callback(os.close, files[name][-1])
         every = [number for numbers in files.values() for number in numbers]
         for number in every:
             fcntl.ioctl(number, ENABLE, 0)
@@ -51,23 +52,19 @@ def why_unreadable() -> str:
     return ""
 
 
-class _Opened:
-    """An event of one thread, disabled at first."""
-
-    def __init__(self, event: tuple[int, int], thread: int):
-        flags = DISABLED | INHERITED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR
-        fields = ATTRIBUTE.pack(event[0], ATTRIBUTE_BYTES, event[1], 0, 0, TIMES, flags)
-        call = ctypes.CDLL(None, use_errno=True).syscall
-        number = SYSTEM_CALL.get(platform.machine(), -1)
-        attribute = ctypes.create_string_buffer(fields, ATTRIBUTE_BYTES)
-        self.number = call(ctypes.c_long(number), attribute, *map(ctypes.c_int, (thread, -1, -1)), ctypes.c_ulong(0))
-        if self.number < 0 and ctypes.get_errno() == errno.ESRCH:
-            raise ProcessLookupError(thread)
-        if self.number < 0:
-            raise DeviceError(f"no counters of the CPU: {_reason(ctypes.get_errno())}")
-
-    def close(self) -> None:
-        os.close(self.number)
+def _opened(event: tuple[int, int], thread: int) -> int:
+    """Return the file of an event of one thread, which is disabled at first."""
+    flags = DISABLED | INHERITED | EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR
+    fields = ATTRIBUTE.pack(event[0], ATTRIBUTE_BYTES, event[1], 0, 0, TIMES, flags)
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    number = SYSTEM_CALL.get(platform.machine(), -1)
+    attribute = ctypes.create_string_buffer(fields, ATTRIBUTE_BYTES)
+    file = call(ctypes.c_long(number), attribute, *map(ctypes.c_int, (thread, -1, -1)), ctypes.c_ulong(0))
+    if file < 0 and ctypes.get_errno() == errno.ESRCH:
+        raise ProcessLookupError(thread)
+    if file < 0:
+        raise DeviceError(f"no counters of the CPU: {_reason(ctypes.get_errno())}")
+    return file
 
 
 def _value(number: int) -> float:

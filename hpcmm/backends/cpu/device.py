@@ -172,9 +172,7 @@ class CpuBackend(Backend):
         run()
         return time.perf_counter() - start
 
-    def seconds_alone(
-        self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray], lead: int = 1
-    ) -> float:
+    def seconds_alone(self, run: Callable[[], Any], cold: bool, arrays: Mapping[str, Any], lead: int = 1) -> float:
         """Time one run on data in place, with empty caches if ``cold``.
 
         A buffer that is read fills the caches with clean lines, also in the place of the packing buffers of kernels and

@@ -159,9 +159,7 @@ def overflow(task: Task) -> Search:
     return Search(guards.OVERFLOW if wrong else "")
 
 
-def program_of(
-    task: Task, columns: int, inputs: Mapping[str, np.ndarray], part: Task
-) -> tuple[str, list[bytes], np.ndarray]:
+def program_of(task: Task, columns: int, inputs: Mapping, part: Task) -> tuple[str, list[bytes], np.ndarray]:
     """Return a program that calls a kernel once, what its arrays contain, and an array as its result.
 
     The arrays have the inputs of the last ``part`` of a task, and nothing before it.
@@ -211,13 +209,8 @@ def program_of(
         if value is arrays[output]:
             results.append(f"    for (size_t row = 0; row < {rows}; ++row)")
             results.append(f"        fwrite({values[-1]} + {begin}ul + row * {place[2]}ul, 1, {place[1]}, out);")
-    text = PROGRAM.format(
-        name=task.operation.kernels,
-        types=", ".join(types),
-        values=", ".join(values),
-        arrays="\n".join(lines),
-        results="\n".join(results),
-    )
+    parts = {"types": ", ".join(types), "values": ", ".join(values), "arrays": "\n".join(lines)}
+    text = PROGRAM.format(name=task.operation.kernels, results="\n".join(results), **parts)
     return text, given, arrays[output]
 
 

@@ -212,7 +212,7 @@ def compile_library(source: Path, symbol: str, options: Sequence[str], folder: P
     """
     arguments, text, content = translation(source, symbol, options, folder)
     try:
-        return build(arguments, content, folder, f"{source.stem}.so", text, listing=True)
+        return build(arguments, content, folder, f"{source.stem}.so", text, lists=True)
     except DeviceError as error:
         match = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
         if match:
@@ -268,14 +268,12 @@ def runtime(folder: Path) -> Path:
     return build(["-O3", str(RUNTIME), "-lrt"], own_sources(), folder, "runtime.so")
 
 
-def build(
-    arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", listing: bool = False
-) -> Path:
+def build(arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", lists: bool = False) -> Path:
     """Return the file that g++ builds from a text, as ``modules.built``."""
     if COMPILER is None:
         raise NotTested("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     command = [COMPILER, *FLAGS, *arguments]
-    return modules.built(command, [content], folder / name, "g++, for the host: ", text, listing)
+    return modules.built(command, content, folder / name, "g++, for the host: ", text, lists)
 
 
 def on_device(content: np.ndarray) -> np.ndarray:
