@@ -53,9 +53,9 @@ ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
 
 
-def hpcmm(*arguments, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
+def hpcmm(*arguments, folder: Path | None = None, by=(), **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "hpcmm", *map(str, arguments)],
+        [*by, sys.executable, "-m", "hpcmm", *map(str, arguments)],
         cwd=folder,
         env=os.environ | environment,
         capture_output=True,
@@ -328,19 +328,16 @@ CASES = {"occupancy": ["--tile", "16"], "report": ["größe.h5"], "merge": ["gr�
 
 def test_closed_streams_are_no_error(small, tmp_path):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
-    arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >&- 2>&- <&-', sys.executable, "merge", *CASES["merge"]]
-    done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    done = in_shell(tmp_path, 'exec "$0" -m hpcmm "$@" >&- 2>&- <&-', "merge")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "unbuffered"), [("occupancy", ""), ("merge", "1")])
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
-    arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
-    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
-    assert refused(done) == "standard output: No space left on device"
+    line = f'PYTHONUNBUFFERED={unbuffered} exec "$0" -m hpcmm "$@" >/dev/full'
+    assert refused(in_shell(tmp_path, line, command)) == "standard output: No space left on device"
 
 
 @pytest.mark.parametrize(("command", "megabytes"), [("merge", 60), ("report", 150)])
@@ -354,8 +351,7 @@ def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
 )
 def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, why, least):
     """The limit of files is in units of 512 bytes in some shells, and of 1,024 in others."""
-    line = f'ulimit -{limit}; exec "$0" -m hpcmm "$@"'
-    done = subprocess.run(["bash", "-c", line, sys.executable, "plan"], capture_output=True, text=True, cwd=tmp_path)
+    done = in_shell(tmp_path, f'ulimit -{limit}; exec "$0" -m hpcmm "$@"', "plan")
     assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
 
 
@@ -367,8 +363,12 @@ def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
 
 
 def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
-    line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
-    arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
+    return in_shell(folder, f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"', command)
+
+
+def in_shell(folder: Path, line: str, command: str) -> subprocess.CompletedProcess:
+    """Run a line of a shell, whose ``$0`` is Python and whose ``$@`` are a command and its arguments."""
+    arguments = ["bash", "-c", line, sys.executable, command, *CASES.get(command, ())]
     return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, timeout=300)
 
 
@@ -377,11 +377,6 @@ def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
 # root may write everywhere, but for this
 MORTAL = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
 needs_setpriv = pytest.mark.skipif(bool(MORTAL) and not shutil.which("setpriv"), reason="as root this needs setpriv")
-
-
-def mortal(*arguments, folder: Path) -> subprocess.CompletedProcess:
-    command = [*MORTAL, sys.executable, "-m", "hpcmm", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -395,9 +390,9 @@ def closed(tmp_path):
 @pytest.mark.slow
 @needs_setpriv
 def test_a_folder_without_permission_is_reported_with_its_path(small, closed):
-    said = refused(mortal("report", small, "--results", closed, folder=closed))
+    said = refused(hpcmm("report", small, "--results", closed, folder=closed, by=MORTAL))
     assert said == f"{closed}/tables: cannot be created: Permission denied"
-    said = refused(mortal("merge", small, "-o", closed / "all.h5", folder=closed))
+    said = refused(hpcmm("merge", small, "-o", closed / "all.h5", folder=closed, by=MORTAL))
     assert said == f"{closed}/all.h5: cannot be written: Permission denied"
 
 

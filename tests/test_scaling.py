@@ -16,9 +16,16 @@ from hpcmm.parallel import cost
 from hpcmm.report import formats, headlines
 from hpcmm.system.text import percent
 
+EXCHANGES = {"exchanges": {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
+
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
     return Point("matmul", variant, shape, "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
+
+
+def predicted(sweeps, provenance=None):
+    columns = timings.columns(sweeps, provenance)
+    return scaling.predictions(columns, analysis.measurements(columns))
 
 
 def test_scaling_keeps_the_size_or_the_work_of_each_rank():
@@ -93,9 +100,7 @@ def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time()
         textbook = kernel_samples([[0.25 + flops * 1e-6] * 2] * 3)
         rows.append(measurement(point, samples=kernel_samples([[n / 10, n / 10]] * 3)))
         rows.append(measurement(point, samples=textbook, algorithm=TEXTBOOK))
-    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"spread": rows}, EXCHANGES)
     assert sorted(found["ranks"].unique()) == [1, 2, 4, 8, 16]
     measured = found[found["seconds"].notna()]
     assert measured["ranks"].tolist() == [2, 2]
@@ -112,8 +117,7 @@ def test_each_type_and_each_variant_has_lines_of_its_own():
         point = dataclasses.replace(product(2, variant=variant, algorithm="ring"), dtype=dtype)
         for algorithm in ("ring", TEXTBOOK):
             rows.append(measurement(point, samples=kernel_samples([[seconds] * 2] * 3), algorithm=algorithm))
-    columns = timings.columns({"spread": rows})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"spread": rows})
     there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
     assert there.to_dict() == pytest.approx(took)  # two halves of what the textbook's product takes
 
@@ -124,9 +128,7 @@ def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measur
         for algorithm in ("ring", TEXTBOOK):
             point = product(ranks, (n, n, n), "numpy", "ring")
             rows.append(measurement(point, samples=kernel_samples([[1.0] * ranks] * 3), algorithm=algorithm))
-    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"spread": rows}, EXCHANGES)
     (last,) = found.loc[found["ranks"] == 16, ["n", "measured_ranks"]].to_numpy().tolist()
     assert last == [200, 2]
 
@@ -141,8 +143,7 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
         rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
         alone = dataclasses.replace(point, algorithm=TEXTBOOK)  # is not predicted: the model knows no such call
         rows.append(measurement(alone, samples=kernel_samples([[local] * 4] * 6)))
-    columns = timings.columns({"combined": rows})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"combined": rows})
     measured = found[found["seconds"].notna()]
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
     assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 9.0])
@@ -158,8 +159,7 @@ def test_variants_of_a_reduction_combine_in_the_same_time():
         point = Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce")
         rows.append(measurement(point, samples=kernel_samples([[1.0 + beyond] * 2] * 6)))
         rows.append(measurement(point, samples=kernel_samples([[1.0] * 2] * 6), algorithm=TEXTBOOK))
-    columns = timings.columns({"combined": rows})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"combined": rows})
     assert found.loc[found["ranks"] == 2, "predicted_seconds"].tolist() == pytest.approx([5.0] * 3)  # 4 is the median
 
 
@@ -192,8 +192,7 @@ def test_a_rate_that_falls_with_the_size_is_no_latency():
         for algorithm in ("ring", TEXTBOOK):
             samples = kernel_samples([[n**3 / rate] * 2] * 3)
             rows.append(measurement(point, samples=samples, algorithm=algorithm))
-    columns = timings.columns({"spread": rows})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"spread": rows})
     four = found[(found["ranks"] == 4) & (found["n"] == 2000)]["predicted_seconds"]
     assert four.tolist() == pytest.approx([2000**3 / 1e12 / 2], rel=0.02)  # not a latency of 0.3 ms
 
@@ -204,8 +203,7 @@ def test_one_rank_predicts_only_itself(exchanges):
     for algorithm in ("ring", TEXTBOOK):
         samples = kernel_samples([2.0] * 3)
         rows.append(measurement(product(1, variant="numpy", algorithm="ring"), samples=samples, algorithm=algorithm))
-    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted({"spread": rows}, {"exchanges": exchanges})
     assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
 
 
@@ -228,8 +226,7 @@ def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks():
         "alone": [textbook(2, 64)],
         "one": [ring[0], textbook(1, 64)],
     }
-    columns = timings.columns(sweeps)
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted(sweeps)
     found = found[found["algorithm"] == TEXTBOOK]
     assert set(found["sweep"] + " " + found["variant"]) == {"spread numpy"}
     measured = found[found["seconds"].notna()]
@@ -255,8 +252,7 @@ def test_copies_from_pageable_memory_do_not_predict_page_locked_ones():
         sweeps["transfer"].append(
             calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, scalars, pinned=pinned), seconds)
         )
-    columns = timings.columns(sweeps)
-    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = predicted(sweeps)
     # one panel: up, product, down
     assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
 
