@@ -32,7 +32,7 @@ from hpcmm.system import surroundings
 surroundings.enter(launched=False, local=True)  # before libraries are loaded, and for all programs of the tests
 # Programs of the tests neither report nor follow what the shell, its terminal, or a job around the tests has set.
 OF_SHELL = "SLURM_(?!CONF$).*|SBATCH_.*|PMI_SIZE|OMPI_.*|LC_.*|LANG|LANGUAGE|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|TERM"
-found = {surroundings.RECORD, *surroundings.remembered(os.environ)}
+found = {surroundings.RECORD, *surroundings.remembered(os.environ)} - {"LD_PRELOAD"}  # of sanitizers
 for name in found | {name for name in os.environ if re.fullmatch(OF_SHELL, name)}:
     os.environ.pop(name, None)
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # ranks of MPICH that wait sleep instead of spinning

@@ -409,22 +409,29 @@ def seconds_of(measurement, phase: str) -> list[float]:
     return [sample.seconds[phase] for sample in measurement.samples if sample.call is (phase == "total")]
 
 
-def test_a_call_as_long_as_the_time_limit_is_the_only_repetition(damage, monkeypatch):
-    runs, now = dict.fromkeys(("serial", "numpy"), 0), 0.0
+@pytest.fixture
+def takes(damage, monkeypatch):
+    """``takes(variant, seconds)``: each of its runs takes so long, by a clock that only they move; returns them."""
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
 
-    def count(name, seconds):
+    def install(name: str, seconds: float) -> list[int]:
         def spoil(number, arrays, before):
             nonlocal now
-            runs[name] += 1
             now += seconds
+            runs.append(number)
 
-        return spoil
+        runs: list[int] = []
+        damage(name, spoil)
+        return runs
 
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    damage("serial", count("serial", 1.25 * QUICK.max_seconds))
-    damage("numpy", count("numpy", 0.0))
+    return install
+
+
+def test_a_call_as_long_as_the_time_limit_is_the_only_repetition(takes):
+    own, library = takes("serial", 1.25 * QUICK.max_seconds), takes("numpy", 0.0)
     variant, baseline = measured(POINTS["matmul"])
-    assert runs == {"serial": 1, "numpy": 1 + QUICK.warmups + 2 * QUICK.max_repetitions}
+    assert (len(own), len(library)) == (1, 1 + QUICK.warmups + 2 * QUICK.max_repetitions)
     assert variant.verdict.passed and baseline.verdict.passed
     (kernel,), (total,) = seconds_of(variant, "kernel"), seconds_of(variant, "total")
     assert kernel == total == 1.25 * QUICK.max_seconds
@@ -543,19 +550,9 @@ def test_a_wrong_baseline_is_not_timed_in_later_visits(damage, tmp_path):
     assert set(groups["samples"]["measurement"]) == {0} and set(groups["samples"]["visit"]) == {0, 1, 2}
 
 
-def test_a_repetition_as_long_as_the_time_limit_has_one_visit(damage, tmp_path, monkeypatch):
-    now = 0.0
-
-    def takes(seconds):
-        def spoil(number, arrays, before):
-            nonlocal now
-            now += seconds
-
-        return spoil
-
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    damage("serial", takes(1.25 * THREE.max_seconds))
-    damage("numpy", takes(0.001))
+def test_a_repetition_as_long_as_the_time_limit_has_one_visit(takes, tmp_path):
+    takes("serial", 1.25 * THREE.max_seconds)
+    takes("numpy", 0.001)
     groups = visit_all([POINTS["matmul"]], tmp_path, visits=1)
     assert set(groups["samples"]["visit"][groups["samples"]["measurement"] == 0]) == {0}
 
