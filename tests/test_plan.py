@@ -44,7 +44,7 @@ def with_changes(changes: dict) -> dict:
         if value is GONE:
             del entry[key]
         else:
-            entry[key] = value
+            entry[key] = copy.deepcopy(value)  # which later changes change
     return config
 
 
