@@ -408,15 +408,19 @@ def test_colours_have_contrast_in_light_and_dark(colour):
 
 
 def test_a_map_has_a_point_for_each_of_many_shapes_with_the_lead_over_the_faster_library(tmp_path):
+    drawn = shapes.drawn("any", sizes.MANY, 1)
+    least = 2 * max(map(math.prod, drawn)) / 1e12  # seconds of the largest at 1 TFLOP/s, which the libraries reach
     rows = [
-        measurement(dataclasses.replace(product(v), shape=shape), contender, samples=kernel_samples([time] * 6))
-        for shape in shapes.drawn("any", sizes.MANY, 1)
-        for v, own in (("best", 1e-3), ("cublaslt", 8e-4))
-        for contender, time in ((v, own), ("cublas", 9e-4))
+        measurement(dataclasses.replace(product(v), shape=shape), contender, samples=kernel_samples([time * least] * 6))
+        for shape in drawn
+        for v, own in (("best", 1.1), ("cublaslt", 0.88))
+        for contender, time in ((v, own), ("cublas", 0.99))
     ]
     (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"atlas": rows}))))
     (drawn,) = sizes.map_of_shapes(series)
     assert drawn.columns["lead"] == [pytest.approx(0.8)] * sizes.MANY and set(drawn.columns["label"]) == {"best"}
+    titles = {each["field"]: each.get("title") for each in drawn.spec["layer"][0]["encoding"]["tooltip"]}
+    assert titles["rate"] == drawn.shown["rate"] == "TFLOP/s", "of all rates of the series, as in its table"
     found = {(round(side**2), k) for side, k in zip(drawn.columns["side"], drawn.columns["k"], strict=True)}
     assert len(found) == sizes.MANY and "over the faster of cublas and cublaslt" in drawn.caption
     (fewer,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "u.h5", {"atlas": rows[4:]}))))

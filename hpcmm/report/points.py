@@ -38,12 +38,12 @@ def _has_tuned(series: Series) -> bool:
     return any(row["tuned_ratio"] > 0 for row in series.rows)
 
 
-def tooltips(unit: str, series: Series) -> list[Spec]:
+def tooltips(series: Series) -> list[Spec]:
     tuned = {"to_tuned": "ratio to tuned library"} if _has_tuned(series) else {}
     titles = {"interval": "95 % interval", "time": "time", "times": "ratio to baseline", **tuned, "part": "of limit"}
     first = [{"field": "label", "title": "variant"}, {"field": "size", "title": "size"}]
     others = [{"field": field, "title": title} for field, title in titles.items()]
-    return [*first, quantity("rate", title=unit, format=",.3r"), *others]
+    return [*first, quantity("rate", title=formats.rate_unit_of(series.rows).name, format=",.3r"), *others]
 
 
 def calculations(series: Series) -> list[Spec]:

@@ -97,7 +97,7 @@ def _ladder(series: analysis.Series, rows: Sequence[Row], climb: int) -> Figure 
     title = f"speed relative to {baseline}" if relative else rates.name
     axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
     x, y = _axes(axis, low, ends, texts, labels)
-    tooltip = tooltips(rates.name, series)
+    tooltip = tooltips(series)
     end = f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})"
     bars = [*calculations(series), {"filter": "datum.kind == 'bar'"}]
     above = {"type": "text", "align": "left", "dx": 6, "dy": {"expr": f"-height / {2 * len(labels)}"}, "fontSize": 10}

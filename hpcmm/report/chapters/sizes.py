@@ -35,7 +35,7 @@ def ratio_against_size(series: analysis.Series, height: int = 300) -> Iterator[F
         yield from _against_size(series, known, height, RATIOS, "ratio")
 
 
-def map_of_shapes(series: analysis.Series, height: int = 360) -> Iterator[Figure]:
+def map_of_shapes(series: analysis.Series) -> Iterator[Figure]:
     """Draw the speed of a rung relative to the faster library as the colour of a point for each of many shapes."""
     points = _leading(series.rows)
     if len(points) < MANY or formats.size_is_one_number(points):
@@ -48,24 +48,24 @@ def map_of_shapes(series: analysis.Series, height: int = 360) -> Iterator[Figure
     scale = {"domain": [1 / MOST_LEAD, 1, MOST_LEAD], "range": hues, "clamp": True}
     legend = {"format": ".2f", "values": scale["domain"], "gradientLength": 200, "titleLimit": 300}
     heat = vega.quantity("lead", title="over the faster library", scale=scale, legend=legend)
-    tooltip = [*tooltips(formats.rate_unit_of(points).name, series), vega.quantity("lead", title="lead", format=".3r")]
+    tooltip = [*tooltips(series), vega.quantity("lead", title="lead", format=".3r")]
     layers = [vega.layer(vega.dots(90), transform=calculations(series), x=x, y=y, color=heat, tooltip=tooltip)]
     own = {"side": [math.sqrt(row["m"] * row["n"]) for row in points]}
     own |= {name: [row[name] for row in points] for name in ("k", "lead")}
     columns = columns_of(points, series) | {name: vega.rounded(values) for name, values in own.items()}
     caption = f"Speed of {points[0]['label']} over the faster of {library} at {len(points)} shapes, {described(series)}"
     devices = list({row["device"] for row in points})
-    yield Figure("map", caption, columns, vega.layered(layers, height), titles_of(series), series.dtype, devices[0])
+    yield Figure("map", caption, columns, vega.layered(layers, 360), titles_of(series), series.dtype, devices[0])
 
 
-def rate_against_size(series: analysis.Series, height: int = 340) -> Iterator[Figure]:
+def rate_against_size(series: analysis.Series) -> Iterator[Figure]:
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
     """
     column = formats.rate_column(series.operation)
     timed = [row for row in series.rows if row[column] > 0]
-    yield from _against_size(series, timed, height, LINES, "rate")
+    yield from _against_size(series, timed, 340, LINES, "rate")
 
 
 def _against_size(
@@ -120,7 +120,7 @@ def _against_size(
     if some_ends:  # Vega warns about the extent of an empty layer
         interval = vega.layer(INTERVAL | {"clip": True}, f"isValid(datum.{first})", **ends, color=color)
         layers.append(interval | {"name": f"needs_{first}"})
-    marks = {"color": color, "tooltip": tooltips(rates.name, series)} | ({} if dense else {"shape": shape})
+    marks = {"color": color, "tooltip": tooltips(series)} | ({} if dense else {"shape": shape})
     layers.append(vega.layer(vega.dots(12 if dense else 60), transform=calculations(series), **position, **marks))
     what = unit[:1].upper() + unit[1:] if relative else f"{unit} of the kernel alone"
     caption = f"{what} by {'size' if one_number else 'shape'}, {described(series)}{among}"

@@ -48,7 +48,7 @@ def tile_map(series: analysis.Series) -> Iterator[Figure]:
     light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
     cell = {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1}
     wrong = {"type": "rect", "fill": "#ffffff", "stroke": "#b3141d", "strokeWidth": 2}
-    shades = {"color": color, "tooltip": tooltips(unit, series)}
+    shades = {"color": color, "tooltip": tooltips(series)}
     inks = {"condition": [ink, light], "value": "#16202c"}
     layers = [
         layer(cell, "isValid(datum.relative)", calculations(series), **position, **shades),
