@@ -99,11 +99,5 @@ LAUNCHES = {
     "ozaki_15": Residues(15),
 }
 
-LADDER = ladder(
-    "matmul",
-    ("float32", "float64"),
-    *(blas, workspace_of_blas, workspace_of_fastest, workspace_of_emulation),
-    geometry=Tiled,
-    launches=LAUNCHES,
-    picks=Fastest,
-)
+OF_LIBRARIES = blas, workspace_of_blas, workspace_of_fastest, workspace_of_emulation
+LADDER = ladder("matmul", ("float32", "float64"), *OF_LIBRARIES, geometry=Tiled, launches=LAUNCHES, picks=Fastest)

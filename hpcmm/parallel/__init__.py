@@ -24,13 +24,8 @@ INSTALL = "pip install 'hpcmm[workflow,mpich]' (workflow alone if this machine h
 
 # Tables and figures use this order: the textbook algorithm first; each later product adds to the one before it.
 # To add an algorithm, add its record here.
-ALGORITHMS = {
-    each.name: each
-    for each in (
-        *(SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, ALONE),
-        *(*LINKS, *COLLECTIVE_LINKS, *HOST_LINKS),
-    )
-}
+RECORDS = SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, ALONE, *LINKS, *COLLECTIVE_LINKS, *HOST_LINKS
+ALGORITHMS = {record.name: record for record in RECORDS}
 
 
 def missing() -> str:

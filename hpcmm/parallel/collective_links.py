@@ -105,10 +105,6 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 COLLECTIVE_LINKS = tuple(
-    exchange_alone(
-        *(name, f"over {carrier}: {PATTERNS[pattern][0]}", carrier),
-        distribution=partial(Collective, pattern=pattern),
-        need=need,
-    )
+    exchange_alone(name, f"over {carrier}: {PATTERNS[pattern][0]}", carrier, partial(Collective, pattern=pattern), need)
     for name, (pattern, carrier) in COLLECTIVES.items()
 )

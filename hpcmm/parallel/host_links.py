@@ -73,11 +73,6 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 HOST_LINKS = tuple(
-    exchange_alone(
-        *(name, f"between host and device: {text}", None),
-        distribution=partial(HostLinks, direction=name),
-        need=need,
-        part=part,
-    )
+    exchange_alone(name, f"between host and device: {text}", None, partial(HostLinks, direction=name), need, part)
     for name, (_, text) in DIRECTIONS.items()
 )

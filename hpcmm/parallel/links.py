@@ -81,10 +81,12 @@ def rounds_of(nbytes: int) -> int:
     return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
 
 
-def exchange_alone(name: str, text: str, carrier: str | None, **record: Any) -> Algorithm:
-    record |= {"suits": is_exchange, "measures": ("kernel",), "baseline": False}
-    record |= {"variants": (TRANSPORTS.get(carrier, "device_copy"),), "transport": carrier}
-    return Algorithm(name, f"exchange alone, {text}", fixed=carrier is not None, **record)
+def exchange_alone(
+    name: str, text: str, carrier: str | None, distribution: Any, need: Callable[..., Need], part: Any = None
+) -> Algorithm:
+    record = {"measures": ("kernel",), "baseline": False, "variants": (TRANSPORTS.get(carrier, "device_copy"),)}
+    record |= {"transport": carrier, "fixed": carrier is not None, "part": part}
+    return Algorithm(name, f"exchange alone, {text}", distribution, is_exchange, need, **record)
 
 
 def is_exchange(operation: Operation) -> bool:
@@ -176,9 +178,7 @@ EXCHANGES = {
 LINKS = tuple(
     exchange_alone(
         *(name, f"over {carrier}: {PATTERNS[pattern][1]}", carrier),
-        distribution=partial(Links, pattern=pattern),
-        need=partial(need, pattern=pattern),
-        part=part,
+        *(partial(Links, pattern=pattern), partial(need, pattern=pattern), part),
     )
     for name, (pattern, carrier) in EXCHANGES.items()
 )
