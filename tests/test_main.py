@@ -723,6 +723,11 @@ def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
 def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_errors_are_kept():
     traceback = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nValueError: no\n\n'
     assert cli_run.explained(traceback) == "hpcmm: error: Snakemake: ValueError: no; --verbose shows where"
+    older = (
+        "AttributeError in file \"/a/Snakefile\", line 65:\n'Plan' has no 'b'\n  File \"/a/Snakefile\", line 65, in x\n"
+    )
+    said = cli_run.explained(older)
+    assert said.startswith("hpcmm: error: /a/Snakefile: AttributeError: 'Plan' has no 'b'; if another version of hpcmm")
     missing = "Host: a\n\nMissingRuleException:\nNo rule to produce nothing\n"
     said = "hpcmm: error: the target nothing is not allowed; allowed: none for the whole run, results/timings.h5"
     assert cli_run.explained(missing).startswith(said)

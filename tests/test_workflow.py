@@ -20,7 +20,7 @@ from timings import page_of
 
 from hpcmm import backends, store
 from hpcmm.bench import status
-from hpcmm.cli import init
+from hpcmm.cli import init, run
 from hpcmm.cluster import slurm
 from hpcmm.operations import MATMUL
 
@@ -257,7 +257,9 @@ def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snak
 
 
 @pytest.mark.slow
-def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(hpcmm_run, command):
+def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(
+    hpcmm_run, command, capfd
+):
     config, results = changed(sizes=[7], ranks=[1]), hpcmm_run.folder / "results"
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
     with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
@@ -278,6 +280,9 @@ def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_a
     rows = zip(*(columns["omitted"][name] for name in ("sweep", "variant", "ranks", "reason")), strict=True)
     assert ("sum", "serial", 2, f"failed: {why}") in rows
     assert f"failed: {why}" in page_of(results / "report.html")
+    (results / "report.html").write_text("of another file")
+    run.conclude(results, 0, succeeded=False, measured=True)
+    assert "report: " not in capfd.readouterr().out, "as if the page could not be written"
 
     again = run_snakemake(hpcmm_run.folder, config, TIMINGS)
     assert planned(again.stdout) == {"sum/cpu-r2-1"}, "the others are kept"

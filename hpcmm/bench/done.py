@@ -46,14 +46,18 @@ def source(planned: Plan, results: Path) -> str:
 
 def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     """Return whether the timings file and the page show the plan, whose jobs are all done if it is ``whole``."""
-    timings, page = results / TIMINGS, results / PAGE
-    collected, head = False, ""
+    timings, collected = results / TIMINGS, False
     with suppress(HpcmmError):  # also of a plan with kernels that are gone, as of a copied folder
         written = read(results / "plan.json").fingerprint == planned.fingerprint
         collected = whole and written and store.source(timings) == source(planned, results)
-    with suppress(OSError), files.opened(page, "r", encoding="utf-8", errors="replace") as file:
-        head = file.read(HEAD_BYTES)
-    return {TIMINGS: collected, PAGE: collected and store.page_source(timings) in head}
+    return {TIMINGS: collected, PAGE: collected and is_shown(results)}
+
+
+def is_shown(results: Path) -> bool:
+    """Return whether the page is made from the timings file."""
+    with suppress(OSError), files.opened(results / PAGE, "r", encoding="utf-8", errors="replace") as file:
+        return store.page_source(results / TIMINGS) in file.read(HEAD_BYTES)
+    return False
 
 
 def is_done(planned: Plan, results: Path) -> bool:

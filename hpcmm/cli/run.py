@@ -21,7 +21,7 @@ import psutil
 
 from hpcmm import parallel
 from hpcmm.bench import status
-from hpcmm.bench.done import PAGE, TIMINGS, is_done
+from hpcmm.bench.done import PAGE, TIMINGS, is_done, is_shown
 from hpcmm.cli import display, show
 from hpcmm.cli.arguments import Parser, corrected
 from hpcmm.cluster import slurm
@@ -95,7 +95,8 @@ def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> No
         print(status.ahead(results, planned).removeprefix("hpcmm: ").capitalize())
     if done or (timings.exists() and timings.stat().st_mtime >= began):
         show.say_answer(timings)
-        print(f"report: {(results / PAGE).resolve()}", flush=True)
+        if is_shown(results):  # it is missing if it cannot be written
+            print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 
 def without_configs(options: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -261,6 +262,9 @@ def explained(messages: str) -> str:
         allowed = choices(match[1], [f"results/{TIMINGS}", f"results/{PAGE}"])
         return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"
     lines = [line for line in messages.splitlines() if line.strip()]
+    if match := re.search(r'^(\w+) in file "(.*Snakefile)", line \d+:\n(.+)', messages, re.M):
+        found = f"{match[2]}: {match[1]}: {match[3]}; if another version of hpcmm wrote the file, replace it, jobs and"
+        return f"hpcmm: error: {found} profiles by those that hpcmm init DIR writes"
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
     beginning = r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+(?: in [^\n]*)?:\s*)(.+)"
