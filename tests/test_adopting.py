@@ -148,6 +148,8 @@ def test_one_of_several_kernels_is_chosen_by_name(tmp_path):
     assert adopted(tmp_path, STYLES.copy + STYLES.add, kernel="duplicate")["operation"] == "copy"
     with pytest.raises(NotAdopted, match="has no function 'none'; its kernels are: move, duplicate, add"):
         adopted(tmp_path, STYLES.copy + STYLES.add, kernel="none")
+    with pytest.raises(NotAdopted, match="f writes to none of its arrays: x, y"):
+        adopted(tmp_path, STYLES.add + "__global__ void f(float *x, float *y) {}", kernel="f")
 
 
 def test_a_constant_that_names_threads_is_tried_as_a_block():

@@ -177,3 +177,8 @@ def test_a_package_that_does_not_work_here_is_no_mistake_of_the_kernel(
     done = command("bench", "mine.py", "--sizes", "8", folder=tmp_path)
     sys.modules.pop("numba", None)
     assert says in done.stdout and done.returncode == (1 if says == "FAIL" else 3), done.stderr
+
+
+def test_a_file_that_imports_from_its_package_is_not_tested(tmp_path, command, forgotten):
+    (tmp_path / "mine.py").write_text("from .base import Backend\ndef matmul(a, b): return a @ b")
+    assert "not tested: imports from its package" in command("bench", "mine.py", folder=tmp_path).stdout

@@ -175,6 +175,8 @@ def unavailable(error: extensions.RaisedError, path: Path) -> str:
     cause = error.__cause__
     if isinstance(cause, ModuleNotFoundError):
         return str(NotTested(f"needs {cause.name}, which is not installed"))
+    if "attempted relative import" in str(cause):
+        return str(NotTested("imports from its package: give a file that stands alone"))
     names = "|".join(package.partition(".")[0] for package in FOR_GPUS)
     text = path.read_text(errors="replace")
     if unusable(cause, text):

@@ -188,13 +188,13 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
     """Return the statements of the wrapper of a call."""
     name, returns = call.function.name, call.function.returns
     given = arguments(path, call.function, call.values, device)
-    called = source.qualified(name)
+    *spaces, own = source.qualified(name).split("::")
+    called = "::".join([*spaces, (OWN if own == kernels else "") + own])
     lines = rows_of(call.function, call.values)
     for i, each in enumerate(call.function.parameters):
         if each.reference and not each.vector:  # which takes no temporary
             lines.append(f"auto &&hpcmm_{each.name}_reference = {given[i]};")
             given[i] = f"hpcmm_{each.name}_reference"
-    called = called.removesuffix(name) + (OWN if name == kernels else "") + name
     body = f"{called}{call.template}({', '.join(given)});"
     if returns not in ("void", "static void") and "result" not in {value for _, value in call.values}:
         if kernels == "reduction" and RETURNED not in call.function.written:

@@ -134,13 +134,6 @@ def multiplies(node: Node, scalars: set[str]) -> bool:
         return False
     operator, right = part(node, "operator").type, part(node, "right")
     products = [x for x in walk(right) if x.type == "binary_expression" and part(x, "operator").type == "*"]
-    inside = [x for x in products if not within_index(x, right) and names_in(x) - scalars]
+    indices = [y.id for x in walk(right) if x.type == "subscript_argument_list" for y in walk(x)]
+    inside = [x for x in products if x.id not in indices and names_in(x) - scalars]
     return bool(inside) and (operator == "+=" or (operator == "=" and "+" in text_of(right)))
-
-
-def within_index(node: Node, top: Node) -> bool:
-    while node != top and node.parent:
-        node = node.parent
-        if node.type in ("subscript_argument_list", "subscript_expression"):
-            return True
-    return False

@@ -97,6 +97,9 @@ def imported(path: Path) -> ModuleType:
     if spec is None or not path.is_file():
         raise ExtensionError(f"extension {path}: no such Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    if "task" not in sys.modules and not importlib.util.find_spec("task"):
+        sys.modules["task"] = task = ModuleType("task")  # of leaderboards
+        task.input_t = task.output_t = Any
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the author's code may raise anything; an exit is no success

@@ -31,6 +31,9 @@ LENGTH = re.compile(
 )
 SIZE = re.compile(r"((unsigned|long) ?)*(int|long|unsigned)?|size_t|u?int(32|64)_t")  # types
 COMBINING_CALLS = re.compile("shfl|atomic|fetch_|reduce|accumulate|sum", re.IGNORECASE)
+# Macros of a header that is not there: a statement without a semicolon, and a word before a function
+CHECK = re.compile(rb"(?m)^([; \t]+[A-Z_\d]*(?:CHECK|ERR|CALL|SAFE)[A-Z_\d]*\(.*\)[ \t]*\n)[ \t](?=[ \t]*[A-Za-z_])")
+WORD = re.compile(rb"(?m)^([A-Z][A-Z_\d]{3,})(?=\s+(?:static\s|inline\s)*\s*(?:void|int|float|double)\b[^;{}]*\{)")
 DYNAMIC = re.compile(r"\bextern\b[^;{}]*__shared__")
 NAMESPACES = {"std", "nvcuda", "cooperative_groups", "cub", "cuda"}  # of headers that compilers have
 RETURNED = "return"  # in place of the name of a parameter: the vector that a function returns
@@ -64,6 +67,17 @@ class Function:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
 
+def names_in_file(nodes: list[Node]) -> list[str]:
+    """Return the name of each function: after its namespace, or after ``host_`` beside a kernel, if others have it."""
+    own = [text_of(syntax.name_in(each)) for each in nodes]
+    kernels = {name for name, node in zip(own, nodes, strict=True) if is_kernel(node)}
+    found = []
+    for name, node in zip(own, nodes, strict=True):
+        outer = ["host"] if name in kernels and not is_kernel(node) else syntax.namespaces(node)
+        found.append("_".join([*outer, name]) if own.count(name) > 1 else name)
+    return found
+
+
 def is_kernel(definition: Node | None) -> bool:
     return "__global__" in text_of(definition).partition("{")[0]
 
@@ -76,12 +90,15 @@ class Source:
         for each in walk(syntax.parser().parse(bytes(content)).root_node):  # so that no word in a comment counts
             if each.type == "comment":
                 content[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", each.text)
-        self.content = bytes(content)
+        self.content = CHECK.sub(rb"\1;", CHECK.sub(rb"\1;", content))  # a match takes the start of the next line
+        known = re.findall(rb"#[ \t]*define[ \t]+(\w+)", content)
+        if not self.has_headers:
+            self.content = WORD.sub(lambda x: x[0] if x[1] in known else b" " * len(x[1]), self.content)
         self.tree = syntax.parser().parse(self.content)
         self.items = list(syntax.items(self.tree.root_node))
         # kernels last, because a launcher may have the name of one
         defined = sorted(filter(None, map(syntax.definition, self.items)), key=is_kernel)
-        self.nodes = {text_of(syntax.name_in(each)): each for each in defined}
+        self.nodes = dict(zip(names_in_file(defined), defined, strict=True))
         self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {text_of(part(node, "name")): text_of(part(node, "value")).strip() for node in self.macro_nodes}
         defines = [each for each in walk(self.tree.root_node) if each.type == "preproc_function_def"]
@@ -189,10 +206,7 @@ class Source:
     def qualified(self, name: str) -> str:
         """Return the name of a function with its namespaces."""
         node = self.nodes[name]
-        while node := node.parent:
-            if node.type == "namespace_definition" and (own := part(node, "name")):
-                name = f"{text_of(own)}::{name}"
-        return name
+        return "::".join([*syntax.namespaces(node), text_of(syntax.name_in(node))])
 
     def used(self, name: str) -> list[Parameter]:
         """Return the sizes and arrays of the file that a function, or one that it calls, uses in no declaration."""
@@ -314,6 +328,7 @@ class Source:
         uses: dict[str, set[str]] = {}
         declares: dict[str, set[int]] = {}
         launching = {site.scope for site in self.launches}
+        own, place = text_of(syntax.name_in(self.nodes[name])), syntax.namespaces(self.nodes[name])
         for i, item in enumerate(self.items):
             function = syntax.definition(item)
             for each in syntax.declared_by(item):
@@ -321,13 +336,15 @@ class Source:
                     launches = (function.start_byte, function.end_byte) in launching
                     if launches or is_kernel(self.nodes.get(each)):
                         continue  # host code, named as the kernel or as a variable of it
+                if function and each == own and syntax.namespaces(function) != place:
+                    continue
                 declares.setdefault(each, set()).add(i)
                 uses.setdefault(each, set()).update(identifiers(item, syntax.NAMES))
         kinds = ("namespace_definition", *["using_declaration"] * self.has_headers)  # of the file, or of its headers
-        own = [identifiers(x, syntax.NAMES)[:1] for x in walk(self.tree.root_node) if x.type in kinds]
-        namespaces = NAMESPACES.union(*own)
+        spaces = (identifiers(x, syntax.NAMES)[:1] for x in walk(self.tree.root_node) if x.type in kinds)
+        outer = NAMESPACES.union(*spaces)
         bodies = {**self.macros, **{each: body for each, (_, body) in self.macro_functions.items()}}
-        waiting, seen = [name], set()
+        waiting, seen = [own], set()
         while waiting:
             each = waiting.pop()
             if each not in seen:
@@ -337,5 +354,5 @@ class Source:
         return [
             (item.start_byte, item.end_byte)
             for i, item in enumerate(self.items)
-            if i not in kept and item.type != "preproc_call" and not syntax.uses_names(item, seen | namespaces)
+            if i not in kept and item.type != "preproc_call" and not syntax.uses_names(item, seen | outer)
         ]

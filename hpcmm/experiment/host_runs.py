@@ -285,6 +285,11 @@ class HostRun:
         elif place := self.place(node, names):
             kept = value is None and place.names.get(place.key) is not None and place.key in self.sizes
             place.names[place.key] = place.names[place.key] if kept else value
+        elif node.type in ("subscript_expression", "pointer_expression") and isinstance(value, int | float):
+            target = self.value(part(node, "argument"), names)  # of managed memory
+            at = self.value(part(node, "indices").named_children[0], names) if part(node, "indices") else 0
+            if isinstance(target, Pointer) and at == 0:
+                self.steps.append(Step("load", (target, value, self.itemsize)))
         return value
 
     def value(self, node: Node | None, names: dict) -> Any:

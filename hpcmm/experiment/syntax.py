@@ -107,6 +107,15 @@ def name_in(node: Node) -> Node | None:
     return part(function_declarator(node), "declarator")
 
 
+def namespaces(node: Node | None) -> list[str]:
+    """Return the names of the namespaces around a node, the outer one first."""
+    found = []
+    while node := node.parent:
+        if node.type == "namespace_definition" and (own := part(node, "name")):
+            found.insert(0, text_of(own))
+    return found
+
+
 def parameter(node: Node, declarator: Node | None = None, vectors: Mapping[str, str] = {}) -> Parameter:
     """Return the record of a parameter, or of a variable of a declaration that may have several.
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?long)\d?|const|volatile|unsigned")
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
+STEP = "inc_?[xyz]"  # from one element of a vector to the next, as in BLAS
 VALUES = ("binary_expression", "subscript_expression", "call_expression")  # that are no address if assigned
 
 
@@ -81,7 +82,7 @@ def elements(source: Source, name: str) -> tuple[set[tuple[str, str]], set[tuple
         if not (pointed or each.type == "subscript_expression") or around.type == "subscript_expression":
             continue
         root = root_of(source, each)
-        element = roots.get(root, ""), re.sub(rf"\b{root}\b|\s", "", text_of(each))
+        element = roots.get(root, ""), re.sub(rf"\b{root}\b|\s|\*\s*{STEP}\b", "", text_of(each))
         set_here = around.type == "assignment_expression" and part(around, "left") == each
         if set_here or around.type == "update_expression":
             written.add(element)

@@ -22,9 +22,10 @@ from hpcmm.bench.adoption.signatures import arrays_of, element_of, integers_of, 
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
 from hpcmm.experiment import calls
+from hpcmm.experiment.conditions import LOOPS
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
-from hpcmm.experiment.syntax import declared_by, function_declarator
+from hpcmm.experiment.syntax import declared_by, function_declarator, part, text_of, walk
 from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError, NotTested
@@ -63,7 +64,8 @@ class Adopted:
         if "host" in head:
             order = ", then ".join(self.kernels)
             return "; ".join([f"{self.path.name}: taken as the launches of {head['host']}: {order}", *self.notes])
-        launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
+        keys = (x for x in ("layout", "grid", "block", "constants") if x in head)
+        launch = ", ".join(f"{key} {shown(head[key])}" for key in keys)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
     def write(self, target: Path, lines_of_file: bool = False) -> None:
@@ -182,7 +184,8 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     source, device = parsed(path)
     able = [] if kernel or has_calls(decoded(path), path) else candidates(source, device)
     if len(able) < 2:
-        return [kernel], []
+        names = [x.name for x in functions_of(source, device) if x.kernel and able and not x.written]
+        return [kernel], [name for name in names if len(arrays_of(source, source.functions[name])) > 1]
     if whole := in_order(path):
         able = [each for each in able if each.name not in whole.kernels[:-1]]
     able = [each for each in able if element_of(source, each) is not None] or able
@@ -246,7 +249,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     try:
         chosen = choose(path, source, device, kernel)
     except NoKernel:
-        if device is GPU and (whole := in_order(path, several=False)):
+        if device is GPU and (whole := in_order(path, several=False, least=1)):
             return whole
         raise
     failures, guess = [], None
@@ -270,14 +273,19 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     if device is GPU and (whole := in_order(path, several=False)) and chosen.name in whole.kernels:
         return whole
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
-    lengths = {length for each in chosen.parameters for length in each.lengths}
-    fixed = sorted(lengths - {each.name for each in integers_of(source, chosen)})
-    if fixed and not any("error: " in str(each) for each in failures):  # of the compiler
+    if (fixed := fixed_rows(source, chosen)) and not any(
+        "error: " in str(each) for each in failures
+    ):  # of the compiler
         raise NoKernel(
             f"{path.name}: rows of the arrays of {chosen.name} have a fixed length, {', '.join(fixed)}: make it a "
             "parameter, as int n, float A[][n]"
         )
     unset = [x for x in UNSET.findall(text) if re.search(rf"\b{x}\b", source.text(chosen.name))]
+    callers = [x for x in functions_of(source, device) if chosen.name in source.reached(x.name)[1:]]
+    beyond = [(x.name, y.type) for x in callers for y in untaken(source, x)]
+    if beyond and not (wrong or device.accelerator):  # the kernel is another one, on types of a header
+        said = "{}, which {} calls, computes no operation alone; not taken: arguments of type {}"
+        raise NoKernel(f"{path.name}: {said.format(chosen.name, *beyond[0])}")
     if guess and unset and not wrong:
         raise NoKernel(f"{path.name}: {chosen.name} reads {unset[0]}, which host code sets: make it a parameter")
     if not wrong:
@@ -299,14 +307,14 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
 
 
 @functools.cache
-def in_order(path: Path, several: bool = True) -> Adopted | None:
+def in_order(path: Path, several: bool = True, least: int = 2) -> Adopted | None:
     """Return a file with the head of what its host code launches in order; None if the head is unsure.
 
-    ``several`` kernels, or one kernel several times.
+    ``several`` kernels, or one kernel, which it launches at ``least`` so often.
     """
     source, _ = parsed(path)
     text = decoded(path)
-    for host in sequences.hosts_of(source):
+    for host in sequences.hosts_of(source, least):
         if several != (len(host.kernels) > 1):
             continue
         with contextlib.suppress(HpcmmError):
@@ -399,7 +407,14 @@ def parsed(path: Path) -> tuple[Source, Device]:
 def functions_of(source: Source, device: Device) -> list[Function]:
     """Return the functions that may be kernels of a device."""
     named = source.functions.items()
-    return [each for name, each in named if name != "main" and (each.kernel or not device.accelerator)]
+    able = (each for name, each in named if name != "main" and "::" not in name)  # of no class
+    return [each for each in able if each.kernel or not device.accelerator]
+
+
+def fixed_rows(source: Source, function: Function) -> list[str]:
+    """Return the lengths of rows of a function's arrays that are none of its parameters."""
+    lengths = {length for each in function.parameters for length in each.lengths}
+    return sorted(lengths - {each.name for each in integers_of(source, function)})
 
 
 def candidates(source: Source, device: Device) -> list[Function]:
@@ -430,16 +445,31 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         if not found:
             allowed = choices(kernel, (each.name for each in of_device)) or "none"
             raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {allowed}")
-        return found[0]
-    able = candidates(source, device)
+        if kinds(source, found[0], device):
+            return found[0]
+        of_device = found
+    able = [] if kernel else candidates(source, device)
     if len(able) == 1:
         return able[0]
     if able:
         raise NotAdopted(
             f"{path.name} has several kernels: {', '.join(each.name for each in able)}; choose one by --kernel NAME"
         )
-    missing = not_found(source, path)
-    said = f"{path.name}: {f'{missing} not found, which may have its types and macros; ' if missing else ''}"
+    if fixed := [each for each in of_device if each.multiplies and fixed_rows(source, each)]:
+        return fixed[0]
+    nodes = list(walk(source.tree.root_node))
+    unread = [x.start_point[0] for x in nodes if x.type == "ERROR" or (x.is_missing and x.type != ";")][:1]
+    said = f"{path.name}: " + "".join(
+        f"line {i + 1} cannot be read: {decoded(path).splitlines()[i].strip()}; " for i in unread
+    )
+    if missing := not_found(source, path):
+        said += f"{missing} not found, which may have its types and macros; "
+    inside = (x for x in nodes if x.type == "field_declaration_list")
+    classes = [text_of(part(x.parent, "name")) for x in inside if any(y.type in LOOPS for y in walk(x))]
+    classes += [name.rpartition("::")[0] for name, x in source.functions.items() if "::" in name and x.looped]
+    if classes and not device.accelerator:
+        said += f"members of {', '.join(dict.fromkeys(classes))} are not called"
+        raise NoKernel(f"{said}: give a function of arrays and sizes, such as matmul(A, B, C, n)")
     if not of_device and "main" in source.functions:
         raise NoKernel(f"{said}its only function is main: move the loops into one, such as matmul(A, B, C, n)")
     if declared := ", ".join(each for x in source.items if function_declarator(x) for each in declared_by(x)):

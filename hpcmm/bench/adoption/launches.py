@@ -11,6 +11,7 @@ from typing import Any
 from hpcmm.experiment.conditions import OF_THREAD
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.host_code import LaunchSite
+from hpcmm.experiment.host_runs import HostRun
 from hpcmm.system.text import split
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
@@ -31,13 +32,8 @@ TYPE = "hpcmm_real"  # the name of the element type in an adapted source
 
 def evaluate(text: str, known: Mapping[str, str]) -> int | None:
     """Return the value of a constant expression of C; None if it has none."""
-    text = expanded(text, known) or ""
-    if "**" in text or len(text) > 200:
-        return None
-    try:
-        return int(eval(text.replace("/", "//").replace("////", "//"), {"__builtins__": {}}))
-    except (SyntaxError, ArithmeticError, NameError, TypeError, ValueError, MemoryError):
-        return None
+    value = HostRun(None, {}).text(expanded(text, known) or "", {})  # of a text without names
+    return math.trunc(value) if isinstance(value, int | float) else None
 
 
 def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
@@ -136,18 +132,9 @@ def parts(text: str, known: Mapping[str, str]) -> list[str]:
     for _ in range(4):
         text = known.get(text.strip(), text.strip())
     inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
-    whole = inner and first_argument(inner[1], "") == inner[1]  # not (n + 1) / (a + b)
+    depths = itertools.accumulate((x in "({") - (x in ")}") for x in (inner[1] if inner else ""))
+    whole = inner and min(depths, default=0) >= 0  # not (n + 1) / (a + b)
     return split(inner[1] if whole else text)
-
-
-def first_argument(text: str, end: str = ",") -> str:
-    """Return the text before what ends it, or before the bracket that closes it."""
-    depth = 0
-    for i, letter in enumerate(text):
-        depth += (letter in "({") - (letter in ")}")
-        if depth < 0 or (depth == 0 and letter == end):
-            return text[:i]
-    return text
 
 
 def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = ()) -> str | None:
@@ -156,24 +143,19 @@ def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = 
     def value(name: re.Match) -> str:
         return name[0] if name[0] in dimensions else f"({known.get(name[0], '?')})"
 
+    def size(found: re.Match) -> str:  # in a ``dim3``, in place of ``grid.x``
+        sizes = [*parts(found[1], known), "1", "1"]
+        return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
+
     for _ in range(12):
-        before, text = text, SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), with_sizes(text, known))
+        before, text = text, re.sub(r"\b(\w+)\.([xyz])\b", size, text)
+        text = SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text)
         text = CAST_OR_SUFFIX.sub("", text)
         text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
         text = re.sub(r"(?<![\w)])\((\w+)\)", r"\1", re.sub(r"[A-Za-z_][\w.]*", value, text))
         if text == before or "?" in text:
             return text if re.fullmatch(r"[\w\s+\-*/%()<>|&]+", text) else None
     return None
-
-
-def with_sizes(text: str, known: Mapping[str, str]) -> str:
-    """Return an expression of C with the sizes in a ``dim3`` in place of ``grid.x``."""
-
-    def size(found: re.Match) -> str:
-        sizes = [*parts(found[1], known), "1", "1"]
-        return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
-
-    return re.sub(r"\b(\w+)\.([xyz])\b", size, text)
 
 
 def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:

@@ -273,14 +273,15 @@ class ProductSearch(Search):
         found: dict[str, Any] = {"call": call}
         if self.device.accelerator:
             found |= candidate.keys() | {"rows": rows, "columns": columns}
-            found |= {"grid": list(candidate.grid)} if candidate.grid else {}
+            grid = candidate.grid or ((1, 1) if "blockIdx" not in self.body else ())
+            found |= {"grid": list(grid)} if grid else {}
         if names := default_scalars(call):
             found["scalars"] = names
             square = (max(64, rows, columns),) * 3
             drawn, zero = (self.multiply(candidate, self.ways[0], square, fill=each) for each in (None, 0.0))
             adds = drawn and zero and (drawn.after != zero.after)[drawn.before != drawn.after].any()
             found |= {"adds": True} if adds else {}
-        if self.device.accelerator and not self.function.guarded:
+        if self.device.accelerator and not self.function.guarded and "blockIdx" in self.body:
             least = (rows, columns, max(64, min(rows, columns))) if candidate.grid else (max(64, rows, columns),) * 3
             found["multiples"] = dict(zip("mnk", least, strict=True))
         return found | ({"square": True} if len(self.integers) == 1 else {})

@@ -386,9 +386,8 @@ class Search:
             for part in around:
                 part[...] = trials.UNUSED
             candidate.run(arguments, grid, candidate.block, candidate.shared)
-            return (
-                output if all((part == trials.UNUSED).all() for part in around) else "it writes outside of its result"
-            )
+            within = all((part == trials.UNUSED).all() for part in around)
+            return output if within else "it writes outside of its result"
 
         found = guarded(inside, SECONDS)
         if not isinstance(found, str):

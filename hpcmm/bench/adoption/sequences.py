@@ -55,8 +55,8 @@ class Host:
     kernels: tuple[str, ...]
 
 
-def hosts_of(source: Source) -> list[Host]:
-    """Return the functions of the host that launch kernels on results of kernels, those with most kernels first."""
+def hosts_of(source: Source, least: int = 2) -> list[Host]:
+    """Return the functions of the host with ``least`` launches, on results of launches; most kernels first."""
     found = []
     for name, function in source.functions.items():
         if not function.kernel and hosted.launched_by(source, name):
@@ -64,7 +64,7 @@ def hosts_of(source: Source) -> list[Host]:
                 found.append(host_of(source, name))
             except HpcmmError:
                 continue
-    several = [x for x in found if sum(step.kind == "launch" for step in x.chain.steps) > 1]
+    several = [x for x in found if sum(step.kind == "launch" for step in x.chain.steps) >= least]
     return sorted(several, key=lambda x: (-len(x.kernels), x.name == "main"))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
 from hpcmm.experiment.host_code import TYPES
 from hpcmm.experiment.syntax import Parameter, of_returned
-from hpcmm.experiment.writes import elements
+from hpcmm.experiment.writes import STEP, elements
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 
@@ -117,7 +117,7 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
 def of_launch(function: Function, parameter: Parameter) -> str:
     """Return the size of the launch that a parameter of a kernel gets, by its name, or a tile's; empty if none."""
     sizes = OF_LAUNCH.items() if function.kernel else [(TILE, OF_LAUNCH["blockDim.x"])] * (not is_threads(parameter))
-    sizes = () if parameter.pointers else sizes
+    sizes = () if parameter.pointers else [*sizes, (CONTIGUOUS, STEP)]
     return next((size for size, names in sizes if re.fullmatch(names, parameter.name, re.IGNORECASE)), "")
 
 

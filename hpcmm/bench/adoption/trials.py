@@ -121,13 +121,6 @@ def compiler_error(text: str) -> str:
     return f"{', '.join(constants)} not defined: give constants: {{{given}}} in a head ({first})"
 
 
-def multiple_of(number: int) -> int:
-    """Return a size that a number divides, but no larger one that is likely, such as 6 for 2."""
-    if number == 1:
-        return 37
-    return number if number >= 64 else 7 * number
-
-
 def least_multiples(
     right: Callable[[tuple[int, ...]], bool], base: Sequence[int], square: bool, tries: Sequence[Sequence[int]]
 ) -> dict[str, int]:
@@ -135,7 +128,7 @@ def least_multiples(
     found = {}
     for i, name in enumerate("mnk"):
         for each in tries[i]:
-            size = multiple_of(each)
+            size = 37 if each == 1 else each if each >= 64 else 7 * each  # no multiple of a likely one, as of 6 for 2
             if right(tuple(size if square or i == j else x for j, x in enumerate(base))):
                 break
         else:

@@ -242,7 +242,7 @@ class VectorSearch(Search):
         if self.kind != "vector_add":
             part = np.flatnonzero(out[: len(x)])
             images = [set(out[part][x[part] == each]) for each in set(x[part])]  # of equal elements
-            mapped = len(part) > 1 and all(len(each) == 1 for each in images)
+            mapped = len(part) > 2 * ABOVE and all(len(each) == 1 for each in images)
             if mapped and not initial and not np.array_equal(out[part], x[part]):
                 raise self.is_other("a function of each element")
             if initial and np.array_equal(out[: len(x)], x + self.element.storage.type(initial)):
@@ -267,9 +267,8 @@ class VectorSearch(Search):
             sums = np.flatnonzero(np.cumsum(x) == out[0]) + 1
             return int(sums[0]) if len(sums) and not sums[0] % threads else len(x)
         self.check_other(first)
-        count = (
-            int(np.count_nonzero(out != y if self.in_place else out)) or threads
-        )  # it may compare the grid with the length
+        # none: it may compare the grid with the length
+        count = int(np.count_nonzero(out != y if self.in_place else out)) or threads
         return 0 if count % threads else count
 
     def measured(self, candidate: Candidate) -> dict[str, Any] | None:
