@@ -39,7 +39,7 @@ isolated = pytest.mark.skipif(bool(sandbox.fault()) and not required, reason=f"n
 
 
 def exercise_of(file: str, **more) -> rubric.Exercise:
-    entry = {**ENTRY, "file": file, "seconds": 20, **more}
+    entry = {**ENTRY, "file": file, "seconds": 60, **more}
     (found,) = rubric.checked({"exercises": {"one": entry}, "memory_mb": 1024}).exercises
     return found
 
