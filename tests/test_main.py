@@ -21,6 +21,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import timings
 import yaml
@@ -625,6 +626,15 @@ def test_a_run_whose_plan_was_edited_or_deleted_meanwhile_has_an_error(written, 
     else:
         with pytest.raises(HpcmmError, match=r"plan\.json: "):
             cli_run.run(arguments)
+
+
+def test_snakemake_ends_with_a_run_that_is_killed():
+    snakemake = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"]
+    follow = f"from hpcmm.cli import run; run.follow({snakemake}, None, None, False)"
+    with subprocess.Popen([sys.executable, "-c", follow], stdout=subprocess.PIPE, text=True) as run:
+        child = psutil.Process(int(run.stdout.readline()))
+        run.kill()
+    child.wait(60)
 
 
 @pytest.mark.parametrize("files", [["--config", "mine.yaml"], ["-n", "mine.yaml"], ["--config=mine.yaml"]])

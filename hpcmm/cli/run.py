@@ -1,6 +1,8 @@
 """``hpcmm run``: run the workflow of the current folder, with one progress instead of Snakemake's messages."""
 
 import argparse
+import ctypes
+import functools
 import importlib.util
 import itertools
 import os
@@ -40,6 +42,7 @@ QUESTIONS = (
 SECONDS_BETWEEN_REPORTS = 60
 LEAST_ROOM = 16 << 20  # bytes, in the temporary folder
 INTERRUPTED = 130  # exit status of Ctrl-C, as of shells
+PR_SET_PDEATHSIG = 1
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -171,10 +174,12 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path,
 
     If it fails and no line ``shown`` reports an error, its own lines follow at the end, unless the user ended it. If
     the output of the jobs goes ``elsewhere``, their progress is shown every minute. At SIGTERM it waits for its running
-    jobs; at a second one, it stops them.
+    jobs; at a second one, it stops them. Snakemake ends if this process is killed: it would wait for ever after a
+    message that nobody reads, and keep the folder locked.
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
+    end_with_parent = functools.partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGKILL)
+    process = subprocess.Popen(snakemake, env=environment(), preexec_fn=end_with_parent, **(piped if shown else {}))
     over, ended, interrupted = threading.Event(), threading.Event(), threading.Event()
 
     def end(number: int, _) -> None:
