@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 
+from hpcmm.operations.reduction import no_result
 from hpcmm.parallel import world
 from hpcmm.parallel.collectives import BlockRows, broadcast
-from hpcmm.parallel.distribution import no_result
 from hpcmm.parallel.schedules import block_rows
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"

@@ -130,6 +130,15 @@ def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
     assert not found.where and (guards.OVERFLOW in found.note) == (form == 1)
 
 
+def test_a_minimum_that_begins_with_an_old_result_is_wrong():
+    task, rng = Task(OPERATIONS["minimum"], OPERATIONS["minimum"].variant("serial"), (5,), "float32"), np.random
+    places = guards.layout(task, rng.default_rng(0))
+    memory = np.zeros(places[-1].end, np.uint8)
+    guards.fill(memory, places, task, guards.drawn_widely(task, rng.default_rng(0)), rng)
+    x, result = (place.of(memory) for place in places)
+    assert np.fmin(x.min(), result) != x.min()
+
+
 @pytest.mark.slow
 @needs_gxx
 def test_a_product_that_loses_a_negative_beta_is_found_on_the_host(judged):

@@ -16,6 +16,7 @@ import numpy as np
 
 from hpcmm.model import Task
 from hpcmm.model.contract import Contract
+from hpcmm.operations.reduction import no_result
 
 ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it
@@ -194,7 +195,7 @@ def fill(memory: np.ndarray, places: Sequence[Guarded], task: Task, inputs: Mapp
             region.fill(task.element.poison)
         else:
             memory[place.begin : place.end] = np.frombuffer(rng.bytes(place.end - place.begin), np.uint8)
-        place.of(memory)[...] = inputs.get(place.name, task.element.poison)
+        place.of(memory)[...] = inputs.get(place.name, no_result(task.dtype, task.operation.combination))
 
 
 def trespass(before: np.ndarray, after: np.ndarray, places: Sequence[Guarded], task: Task) -> str:

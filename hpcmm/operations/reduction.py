@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Operand, Operation, Task, Verdict
+from hpcmm.model import Geometry, Operand, Operation, Task, Verdict, dtypes
 from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
@@ -107,6 +107,16 @@ def identity(combination: str, dtype: str) -> np.generic:
     if dtype.startswith("int"):
         value = np.clip(value, np.iinfo(dtype).min, np.iinfo(dtype).max)
     return np.dtype(dtype).type(value)
+
+
+def no_result(dtype: str, combination: str) -> float:
+    """Return the poison that fills outputs before a run; a reduction over ranks does not hide it.
+
+    It is NaN, or the smallest integer. For a minimum or maximum it is the value that wins against any other, because
+    NaN may lose.
+    """
+    opposite = {"minimum": "maximum", "maximum": "minimum"}.get(combination)
+    return identity(opposite, dtype) if opposite else dtypes.DTYPES[dtype].poison
 
 
 def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:

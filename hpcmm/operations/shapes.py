@@ -8,7 +8,7 @@ from hpcmm.model import Operation
 # The last ones: beyond the numbers of a byte
 GIVEN = "1x1x1 17x33x1 1x17x33 33x1x17 31x32x33 64x64x64 9x70x40 65x7x129 300x3x5 3x300x5 5x3x300"
 RAGGED = [tuple(map(int, shape.split("x"))) for shape in GIVEN.split()]
-LENGTHS = (1, 2, 33, 1000, 4099)
+LENGTHS = (1, 2, 12, 33, 45, 70, 1000, 4099)  # of all remainders by 7 and, with the block, by 8
 
 SIDE = 64  # sides of products that are multiples
 SMALLEST, LARGEST = 16, 10240  # sides of products of any size, and largest multiple
@@ -22,7 +22,7 @@ def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int
 
     >>> from hpcmm.operations import OPERATIONS
     >>> ragged(OPERATIONS["sum"], {"BLOCK": 4})
-    [(1,), (2,), (33,), (1000,), (4099,), (3,), (4,), (5,), (17,)]
+    [(1,), (2,), (12,), (33,), (45,), (70,), (1000,), (4099,), (3,), (4,), (5,), (17,)]
     """
     whole = {name: value for name, value in macros.items() if isinstance(value, int)}
     count = len(operation.dimensions)

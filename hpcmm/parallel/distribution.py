@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Task, untimed
-from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Run
-from hpcmm.operations.reduction import identity
+from hpcmm.operations.reduction import no_result
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.transports.base import Transport
 
@@ -22,16 +21,6 @@ QUEUE_SPINS = 12
 # one, up to MOST_SPINS.
 LATE_RUNS = 6
 MOST_SPINS = 2 ** (LATE_RUNS - 1)
-
-
-def no_result(dtype: str, combination: str) -> float:
-    """Return the poison that fills outputs before a run; a reduction over ranks does not hide it.
-
-    It is NaN, or the smallest integer. For a minimum or maximum it is the value that wins against any other, because
-    NaN may lose.
-    """
-    opposite = {"minimum": "maximum", "maximum": "minimum"}.get(combination)
-    return identity(opposite, dtype) if opposite else DTYPES[dtype].poison
 
 
 class Distribution:
