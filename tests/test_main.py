@@ -732,7 +732,9 @@ def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
 
 def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_errors_are_kept():
     traceback = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nValueError: no\n\n'
-    assert cli_run.explained(traceback) == "hpcmm: error: Snakemake: ValueError: no; --verbose shows where"
+    for of_logging in ("", "Call stack:\n  File \"b.py\", line 2, in g\n    f()\nMessage: 'x'\nArguments: ()\n"):
+        said = cli_run.explained(traceback + of_logging)
+        assert said == "hpcmm: error: Snakemake: ValueError: no; --verbose shows where"
     older = (
         "AttributeError in file \"/a/Snakefile\", line 65:\n'Plan' has no 'b'\n  File \"/a/Snakefile\", line 65, in x\n"
     )

@@ -271,7 +271,8 @@ def explained(messages: str) -> str:
         found = f"{match[2]}: {match[1]}: {match[3]}; if another version of hpcmm wrote the file, replace it, jobs and"
         return f"hpcmm: error: {found} profiles by those that hpcmm init DIR writes"
     if any(line.startswith('  File "') for line in lines):
-        return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
+        named = [line for line in lines if re.match(r"\w+(?:Error|Exception)\b", line)]  # logging adds lines behind it
+        return f"hpcmm: error: Snakemake: {(named or lines)[-1].strip()}; --verbose shows where"
     beginning = r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+(?: in [^\n]*)?:\s*)(.+)"
     if match := re.search(beginning, messages, re.M | re.S):
         return f"hpcmm: error: Snakemake: {' '.join(match[1].split())}"
