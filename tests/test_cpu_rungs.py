@@ -204,6 +204,12 @@ def test_a_path_that_the_processor_lacks_is_never_taken(name, monkeypatch):
     assert path_of(name, "float32") in ("portable", "neon")
 
 
+def test_a_compiler_writes_its_messages_in_english(monkeypatch):
+    for name in ("LC_ALL", "LANG", "LANGUAGE"):
+        monkeypatch.setenv(name, "de_DE.UTF-8")
+    assert modules.run_compiler(["sh", "-c", "echo $LC_ALL $LANGUAGE"]).stdout == "C.UTF-8\n"
+
+
 def test_the_provenance_names_the_paths(monkeypatch):
     monkeypatch.delenv("HPCMM_SIMD", raising=False)
     simd = CpuBackend(1).describe()["cpu"]["simd"]

@@ -159,7 +159,8 @@ def compile_error(said: str) -> DeviceError:
 def run_compiler(command: Sequence[str], text: str = "", seconds: float | None = None) -> subprocess.CompletedProcess:
     """Run a compiler; at its time limit and at an interrupt, end it with all processes that it started."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, errors="replace", process_group=0, **pipes) as process:
+    env = os.environ | {"LC_ALL": "C.UTF-8", "LANGUAGE": ""}  # hints look for words of its messages
+    with subprocess.Popen(command, text=True, errors="replace", process_group=0, env=env, **pipes) as process:
         try:
             output, errors = process.communicate(text, timeout=seconds)
         except BaseException:
