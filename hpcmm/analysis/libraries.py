@@ -93,7 +93,11 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     library over those of the variant; NaN if it was not measured for the problem in the same job. It is the ratio of
     two ratios to the baseline, which took turns with both. Its interval combines those of both ratios as independent
     errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
-    faster of both libraries, ``leader``; NaN for algorithms other than ``TEXTBOOK``.
+    faster of both libraries; NaN for algorithms other than ``TEXTBOOK``.
+
+    ``pooled_ratio``, ``pooled_tuned_ratio`` and ``pooled_lead`` are the same over all sweeps and runs on this kind of
+    machine with the same libraries: the mean, weighted by visits. Its interval has the mean width, because what shifts
+    one sweep may shift all.
     """
     distinct, which = visits.kinds(frame, ["run", "operation", "device", "dtype", "algorithm"])
     calls = []
@@ -120,7 +124,22 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     width = np.where(is_tuned, 0.0, np.hypot(width, width[beside]))
     for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
         frame[f"tuned_ratio{end}"] = np.exp(logs)
-        lead = np.minimum(frame[f"ratio{end}"], frame[f"tuned_ratio{end}"])
-        frame[f"lead{end}"] = np.where(known, lead, np.where(plain, frame[f"ratio{end}"], np.nan))
-    behind = (frame["tuned_ratio"] < frame["ratio"]).to_numpy()
-    frame["leader"] = np.where(behind, frame["tuned_library"], frame["library"]).astype(object)
+    everywhere = visits.alike(frame, added, "machine", *names)
+    for column in ("ratio", "tuned_ratio"):
+        low, middle, high = np.log(frame[[f"{column}_low", column, f"{column}_high"]].to_numpy(float)).T
+        weights = frame["visits"].where(~frame["superseded"]).to_numpy(float)
+        middle, width = (_means(values, weights, everywhere) for values in (middle, (high - low) / 2))
+        for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
+            frame[f"pooled_{column}{end}"] = np.exp(logs)
+    for pool in ("", "pooled_"):
+        both = frame[f"{pool}tuned_ratio"].notna()
+        for end in ("", "_low", "_high"):
+            over, tuned = (frame[f"{pool}{column}{end}"] for column in ("ratio", "tuned_ratio"))
+            frame[f"{pool}lead{end}"] = np.where(both, np.minimum(over, tuned), over.where(plain))
+
+
+def _means(values: np.ndarray, weights: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return for each value the weighted mean of its group, without NaN; NaN if nothing is left."""
+    known = np.isfinite(weights * values)
+    own = pd.DataFrame({"weighted": weights * values, "weights": weights})[known].groupby(groups[known]).sum()
+    return (own["weighted"] / own["weights"]).reindex(groups).to_numpy()

@@ -79,7 +79,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     - ``ratio`` with its ends: seconds of the baseline over seconds of the variant. With several visits, the median over
       all visits of the baseline for the problem in the run, over that of the variant; with one visit, paired by
       repetition;
-    - ``library``, ``tuned_library``, ``algorithm_library``, ``tuned_ratio``, ``lead`` and ``leader``: see
+    - ``library``, ``tuned_library``, ``algorithm_library``, ``tuned_ratio`` and ``lead``, also with ``pooled_``: see
       ``libraries.put``;
     - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs; ``fraction``:
       the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit, which is that of

@@ -149,11 +149,16 @@ def phases(rows: Sequence[Row]) -> list[Row]:
 
 
 def pooled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return points with times and rates over all visits of their contenders at their problems, in any sweep or job."""
+    """Return points with times, rates and ratios over all visits of their contenders at their problems.
+
+    These are of any sweep or job.
+    """
     times = {f"seconds{end}": rows[f"pooled_{end.removeprefix('_') or 'seconds'}"] for end in ("", "_low", "_high")}
     counts = ("flops", "bytes")
     rates = {f"{of}_per_second{end}": rows[of] / times[f"seconds{other}"] for of in counts for end, other in ENDS}
-    return rows.assign(**times, **rates)
+    columns = [f"{of}{end}" for of in ("ratio", "tuned_ratio", "lead") for end in ("", "_low", "_high")]
+    ratios = {name: rows[f"pooled_{name}"] for name in columns}
+    return rows.assign(**times, **rates, **ratios)
 
 
 def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
