@@ -100,6 +100,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     _describe(frame, added)
     _place(columns, frame, added)
     _add_times(columns, frame, added)
+    frame = frame.copy()  # else pandas warns of the many columns that were inserted
     libraries.put(frame, runs(columns), added)
     _limit(columns, frame)
     _add_circumstances(columns, frame)
