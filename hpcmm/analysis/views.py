@@ -149,10 +149,7 @@ def phases(rows: Sequence[Row]) -> list[Row]:
 
 
 def pooled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return points with times, rates and ratios over all visits of their contenders at their problems.
-
-    These are of any sweep or job.
-    """
+    """Return points with times, rates and ratios over all sweeps and jobs that measured their contenders there."""
     times = {f"seconds{end}": rows[f"pooled_{end.removeprefix('_') or 'seconds'}"] for end in ("", "_low", "_high")}
     counts = ("flops", "bytes")
     rates = {f"{of}_per_second{end}": rows[of] / times[f"seconds{other}"] for of in counts for end, other in ENDS}
