@@ -12,7 +12,7 @@ from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Line, Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import arriving, block_row, block_rows, column_panels, consecutive, divisions
+from hpcmm.parallel.schedules import arriving, block_row, block_rows, column_panels, consecutive, divisions, source
 
 
 class Resident(ProductInPlace):
@@ -37,8 +37,8 @@ class Resident(ProductInPlace):
         return self.b[self.rows_of(rank, rank)]
 
     def asked(self, rank: int, step: int) -> list[tuple[int, str, slice]]:
-        source = arriving(rank, self.comm.size)[step]
-        return [(source, "B", self.rows_of(source, source))]
+        owner = source(rank, self.comm.size, step)
+        return [(owner, "B", self.rows_of(owner, owner))]
 
     def schedules(self) -> dict[str, Any]:
         """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns."""

@@ -83,7 +83,12 @@ def arriving(rank: int, size: int) -> list[int]:
     >>> arriving(2, 4), arriving(2, 3)
     ([2, 3, 0, 1], [2, 0, 1])
     """
-    return [rank ^ step if size & (size - 1) == 0 else (rank + step) % size for step in range(size)]
+    return [source(rank, size, step) for step in range(size)]
+
+
+def source(rank: int, size: int, step: int) -> int:
+    """Return the rank whose rows arrive on a rank in a step of ``arriving``."""
+    return rank ^ step if size & (size - 1) == 0 else (rank + step) % size
 
 
 def divisions(ranks: int) -> list[tuple[int, ...]]:
