@@ -66,7 +66,7 @@ def headlines(
         found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], own))
     if only in ("", "Scaling") and (most := most_ranks(scaling)) is not None:
         prefix, row = most
-        text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}" if several else "")
+        text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}." if several else ".")
         value, low = formats.percent(row[prefix + "efficiency"]), row[prefix + "efficiency_low"]
         found.append(_headline("Scaling", value, [text], low, noise[row["machine"], row["device"]]))
     return found
