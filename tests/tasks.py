@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 import yaml
 
+from hpcmm.backends.emulated.launch import COMPILER
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.devices import Machine
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.tabled import Tabled
 
+needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
 CONFIGS = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text())
 
 

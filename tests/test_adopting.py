@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption, on_host
@@ -19,6 +20,7 @@ from hpcmm.kernels import modules
 from hpcmm.model import DeviceError
 from hpcmm.system.reader import ConfigError
 
+pytestmark = needs_gxx
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 # Kernels as their authors wrote them
 ADOPTED = Path(__file__).with_name("adopted")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import yaml
 from conftest import kill
+from tasks import needs_gxx
 from timings import page_of
 
 from hpcmm import backends, store
-from hpcmm.backends.emulated.launch import COMPILER
 from hpcmm.bench import verdicts
 from hpcmm.cli import bench as bench_command
 from hpcmm.cli import selection
@@ -36,7 +36,6 @@ TRANSCRIPTS = re.findall(r"```text\n(\$ .*?)```", PAGE, re.DOTALL)
 HEAD = ["kernel", "size", "type", "time", "rate", "over numpy", "over serial"]
 NAMES = {"by_rows.c", "serial", "numpy"}
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 NO_HEAD = """void matmul(int n, const float *A, const float *B, float *C)
 {
@@ -99,7 +98,7 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
 
 
 @pytest.mark.slow
-@needs_compiler
+@needs_gxx
 def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):
     transcripts = "".join(each for each in TRANSCRIPTS if "on-host" in each)
     assert transcripts.count("$ ") == 3
@@ -219,7 +218,7 @@ MISTAKES = [  # what is replaced by what, what is said of it, and the line that 
 ]
 
 
-@needs_compiler
+@needs_gxx
 def test_mistakes_of_a_cuda_kernel_are_found_without_a_gpu(inside, folder):
     good = (folder / "tiled.cu").read_text().replace("[16, 32]", "[16]")
     for i, (old, new, *_) in enumerate(MISTAKES):
@@ -233,7 +232,7 @@ def test_mistakes_of_a_cuda_kernel_are_found_without_a_gpu(inside, folder):
         assert not code or f" in line {line}" in each["where"], each
 
 
-@needs_compiler
+@needs_gxx
 def test_a_sum_is_right_as_a_sum_only(inside, folder):
     body = (
         "{ if (blockIdx.x + threadIdx.x == 0) *r = 0; for (size_t i = 0; threadIdx.x == 0 && i < n; ++i) *r += x[i]; }"
@@ -248,7 +247,7 @@ def test_a_sum_is_right_as_a_sum_only(inside, folder):
     assert done.returncode == 1 and "sum.cu: FAIL" in done.stdout
 
 
-@needs_compiler
+@needs_gxx
 def test_bits_that_depend_on_the_order_of_threads_are_reported_unless_they_may(inside, folder):
     text = (Path(__file__).with_name("kernels") / "added.cu").read_text()
     (folder / "added.cu").write_text(text)
@@ -259,7 +258,7 @@ def test_bits_that_depend_on_the_order_of_threads_are_reported_unless_they_may(i
     assert done.stdout.startswith("may.cu: PASS at 84 points"), done.stdout + done.stderr
 
 
-@needs_compiler
+@needs_gxx
 def test_a_saved_file_is_run_again_until_ctrl_c(folder):
     command = [sys.executable, "-m", "hpcmm", "bench", "--watch", "--on-host", "racy.cu", "--shapes", "5x7x33"]
     with subprocess.Popen(
@@ -284,6 +283,7 @@ def test_a_saved_file_is_run_again_until_ctrl_c(folder):
 # --- what this machine lacks ---------------------------------------------------------------------------------------
 
 
+@needs_gxx
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_without_a_gpu_cuda_kernels_are_verified_on_the_cpu_and_others_are_not_tested(inside):
     done = inside("tiled.cu", "--sizes", 16)
@@ -295,7 +295,11 @@ def test_without_a_gpu_cuda_kernels_are_verified_on_the_cpu_and_others_are_not_t
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("mine.c", ()), ("mine.cu", ("--on-host",)), pytest.param("mine.cu", (), marks=pytest.mark.gpu)],
+    [
+        ("mine.c", ()),
+        pytest.param("mine.cu", ("--on-host",), marks=needs_gxx),
+        pytest.param("mine.cu", (), marks=pytest.mark.gpu),
+    ],
 )
 def test_a_header_that_this_machine_lacks_is_no_mistake_of_the_kernel(inside, folder, name, options):
     (folder / "near.h").write_text("#include <of/no/package.h>\n")

@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption
 from hpcmm.experiment import own_kernels
 from hpcmm.operations import OPERATIONS
+
+pytestmark = needs_gxx
 
 TEXTS = {path.stem: path.read_text() for path in Path(__file__).with_name("listed").iterdir()}
 NAMES = ("sum", "transposed")

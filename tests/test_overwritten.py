@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tasks import needs_gxx
 
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.experiment import own_kernels
@@ -16,7 +17,7 @@ FOLDER = Path(__file__).with_name("kernels")
 KERNELS = {name: (FOLDER / name).read_text() for name in ("in_place.c", "tree.c", "blocks.cu", "in_place.cu")}
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [pytest.param(x, marks=needs_gxx if ".cu" in x else ()) for x in KERNELS])
 @pytest.mark.parametrize("change", [("", ""), ("< n", "< n - 1")], ids=("right", "wrong"))
 def test_the_copy_is_verified_and_the_line_says_so(tmp_path, command, forgotten, name, change):
     (tmp_path / name).write_text(KERNELS[name].replace(*change) if change[0] else KERNELS[name])

@@ -13,7 +13,7 @@ import timings
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import machine, tabled
+from tasks import machine, needs_gxx, tabled
 from test_kernels_on_host import ALL, source
 from timings import kernel_samples, measurement
 
@@ -334,6 +334,7 @@ def test_a_kernel_of_a_user_that_divides_k_by_m_is_found(command, tmp_path):
     assert found["by_m.c"]["ulps_rows"] >= 1
 
 
+@needs_gxx
 def test_the_bits_of_a_cuda_kernel_are_compared_on_the_host(command, tmp_path):
     source_of = kernels.source(MATMUL, MATMUL.variant("naive")).read_text()
     (tmp_path / "same.cu").write_text(source_of)

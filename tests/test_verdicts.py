@@ -10,10 +10,11 @@ import count_published
 import numpy as np
 import pytest
 import yaml
+from tasks import needs_gxx
 
 from hpcmm.backends.cpu import searches
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.backends.emulated.launch import COMPILER, compile_kernel
+from hpcmm.backends.emulated.launch import compile_kernel
 from hpcmm.bench import adoption, guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
 from hpcmm.cli import searching
@@ -26,7 +27,6 @@ from hpcmm.operations import OPERATIONS, guards
 from hpcmm.operations.shapes import ragged
 
 FOLDER = Path(__file__).parent / "verdicts"
-needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
 needs_gcc = pytest.mark.skipif(
     not modules.compiler()[0] or "clang" in modules.compiler()[1], reason="no gcc on this machine"
 )
@@ -145,8 +145,15 @@ def test_a_product_that_loses_a_negative_beta_is_found_on_the_host(judged):
     assert "alpha -1.05, beta -0.35: ascending order, rows without padding: " in judged("product", 38).where
 
 
+C_VARIANTS = [
+    pytest.param(name, each, marks=needs_gxx if name.endswith("cpp") else ())
+    for name, known in C_MISTAKES.items()
+    for each in known
+]
+
+
 @needs_gcc
-@pytest.mark.parametrize(("name", "mistake"), [(name, each) for name, known in C_MISTAKES.items() for each in known])
+@pytest.mark.parametrize(("name", "mistake"), C_VARIANTS)
 def test_a_wrong_c_kernel_is_found(name, mistake):
     kernel = own_kernels.read(adoption.copy_of(FOLDER / name, "")[0], {"MISTAKE": mistake})
     operation, shape = OPERATIONS[kernel.operations[0]], {3: (17, 33, 5), 1: (1000,)}
@@ -329,6 +336,7 @@ def test_what_a_search_for_races_says(reports, source, passed, says):
     assert found.get("passed") is passed and says in found["where" if passed is False else "races"]
 
 
+@needs_gxx
 def test_published_files_are_counted(tmp_path):
     """The list names files of others, which are not here: a file of this repository takes the place of one."""
     (tmp_path / "list.csv").write_text("repository,path,verdict\na/b,c/by_rows.cu,PASS\na/b,gone.cu,PASS\n")
