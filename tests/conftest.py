@@ -30,7 +30,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.system import surroundings
 
 surroundings.enter(launched=False, local=True)  # before libraries are loaded, and for all programs of the tests
-# Programs of the tests neither report nor follow what the shell, its terminal, or a job around the tests has set.
+# Tests ignore the settings of the user's shell, terminal and Slurm job.
 OF_SHELL = "S(LURM|BATCH)_(?!CONF$).*|(PMI|OMPI_COMM_WORLD)_SIZE|LC_.*|LANG(UAGE)?|COLUMNS|LINES|(NO|FORCE)_COLOR|TERM"
 found = {surroundings.RECORD, *surroundings.remembered(os.environ)} - {"LD_PRELOAD"}  # of sanitizers
 for name in found | {name for name in os.environ if re.fullmatch(OF_SHELL, name)}:

@@ -253,7 +253,7 @@ KIND = {
 
 
 def of_kind(*rows, **other):
-    """A file of a machine of this kind, but for what is given."""
+    """Return the columns of a file with the provenance KIND, with some entries replaced."""
     return timings.columns({"size": rows}, KIND | other)
 
 

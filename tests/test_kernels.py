@@ -828,7 +828,7 @@ def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
         assert found["grid_x"] * found["grid_y"] == 128 * 256 // tile**2
     if variant.name == "tiled_padded":
         assert found["shared_bytes"] == 2 * tile**2 * np.dtype(dtype).itemsize
-    if not product.arithmetic.strassen:  # whose resources are those of the products
+    if not product.arithmetic.strassen:  # a Strassen rung records the resources of its products
         unused = getattr(variant.geometry, "shared_bytes", 0)  # a number of a geometry whose head states it
         asked = "STAGES" in product.picked.macros or (isinstance(unused, int) and unused > 0)
         assert (found.get("dynamic_shared_bytes", 0) > 0) == asked

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tasks import needs_gxx
 
 from hpcmm import kernels
 from hpcmm.backends.emulated import launch
@@ -55,7 +56,7 @@ def test_each_step_has_a_picture_a_count_by_hand_and_an_exercise_and_no_exercise
     assert {each for each in files if each not in named and not first < each[:2] < last} == set()
 
 
-@pytest.mark.skipif(not launch.COMPILER, reason="no g++ on this machine")
+@needs_gxx
 @pytest.mark.parametrize(
     ("rung", "sectors", "loads"), [("naive", 2.5, 2), ("uncoalesced", 16.5, 2), ("tiled_exact", 4, 2 / 32)]
 )

@@ -122,20 +122,24 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     width = (ratios["_high"] - ratios["_low"]) / 2
     middle = np.where(known, ratios[""] - ratios[""][beside], np.nan)
     width = np.where(is_tuned, 0.0, np.hypot(width, width[beside]))
-    for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
-        frame[f"tuned_ratio{end}"] = np.exp(logs)
+    _interval(frame, "tuned_ratio", middle, width)
     everywhere = visits.alike(frame, added, "machine", *names)
     for column in ("ratio", "tuned_ratio"):
         low, middle, high = np.log(frame[[f"{column}_low", column, f"{column}_high"]].to_numpy(float)).T
         weights = frame["visits"].where(~frame["superseded"]).to_numpy(float)
         middle, width = (_means(values, weights, everywhere) for values in (middle, (high - low) / 2))
-        for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
-            frame[f"pooled_{column}{end}"] = np.exp(logs)
+        _interval(frame, f"pooled_{column}", middle, width)
     for pool in ("", "pooled_"):
         both = frame[f"{pool}tuned_ratio"].notna()
         for end in ("", "_low", "_high"):
             over, tuned = (frame[f"{pool}{column}{end}"] for column in ("ratio", "tuned_ratio"))
             frame[f"{pool}lead{end}"] = np.where(both, np.minimum(over, tuned), over.where(plain))
+
+
+def _interval(frame: pd.DataFrame, column: str, middle: np.ndarray, width: np.ndarray) -> None:
+    """Add a column and the ends of its interval, from a logarithm and its half-width."""
+    for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
+        frame[f"{column}{end}"] = np.exp(logs)
 
 
 def _means(values: np.ndarray, weights: np.ndarray, groups: np.ndarray) -> np.ndarray:

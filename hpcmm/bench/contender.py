@@ -125,7 +125,7 @@ class Contender:
         return bool(self.distribution.comm.allreduce(int(same)) == self.distribution.comm.size)
 
     def take(self, verdict: Verdict, checksum: int | None, found: Mapping[str, Any]) -> None:
-        """Reuse what is known about this baseline, if the last result has the same bits. Collective."""
+        """Reuse the earlier results of this baseline if its last result has the same bits. Collective."""
         if self.has_bits(checksum):
             self.verdict, self.checksum = verdict, checksum
             self.found = {name: value for name, value in found.items() if name in KEPT}

@@ -181,7 +181,7 @@ def combine_macros(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]
 LESSER = combine_macros("min(a, b)", "((b) < (a) ? (b) : (a))", "min")
 GREATER = combine_macros("max(a, b)", "((a) < (b) ? (b) : (a))", "max")
 
-# Results of what is drawn are exact for every order of combinations
+# The drawn inputs have an exact result in any order of combination
 SUM = Operation(
     name="sum",
     kernels="reduction",

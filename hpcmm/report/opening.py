@@ -62,7 +62,7 @@ def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame,
 def _answers(
     frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None], noise: pd.Series
 ) -> Iterator[Headline]:
-    """Say what is the fastest product, why, and whether to believe it: for each machine, device and type."""
+    """Yield, by machine, device and type, a headline on the fastest product, its cause and its reliability."""
     rows = findings.timed_rungs(frame)
     rows = rows[rows["operation"] == "matmul"]
     machines, dtypes = machines_in_order(rows), OPERATIONS["matmul"].dtypes

@@ -273,9 +273,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     if device is GPU and (whole := in_order(path, several=False)) and chosen.name in whole.kernels:
         return whole
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
-    if (fixed := fixed_rows(source, chosen)) and not any(
-        "error: " in str(each) for each in failures
-    ):  # of the compiler
+    fixed, compiles = fixed_rows(source, chosen), not any("error: " in str(each) for each in failures)
+    if fixed and compiles:
         raise NoKernel(
             f"{path.name}: rows of the arrays of {chosen.name} have a fixed length, {', '.join(fixed)}: make it a "
             "parameter, as int n, float A[][n]"

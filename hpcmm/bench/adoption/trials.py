@@ -128,7 +128,8 @@ def least_multiples(
     found = {}
     for i, name in enumerate("mnk"):
         for each in tries[i]:
-            size = 37 if each == 1 else each if each >= 64 else 7 * each  # no multiple of a likely one, as of 6 for 2
+            # no multiple of a likely larger divisor, such as 6 for 2
+            size = 37 if each == 1 else each * (1 if each >= 64 else 7)
             if right(tuple(size if square or i == j else x for j, x in enumerate(base))):
                 break
         else:
