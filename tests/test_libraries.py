@@ -27,15 +27,16 @@ def product(variant, n=64, dtype="float32", operation="matmul"):
     return Point("matmul", variant, (n,) * 3, dtype, 1, {"alpha": 1.5, "beta": 0.5})
 
 
-def timed(point, seconds, contender="", **rest):
-    return measurement(point, contender, samples=visit_samples([seconds * each for each in SPREAD]), **rest)
+def timed(point, seconds, contender="", spread=SPREAD, **rest):
+    return measurement(point, contender, samples=visit_samples([seconds * each for each in spread]), **rest)
 
 
-def beside(seconds, n=64, dtype="float32", library=1.0):
+def beside(seconds, n=64, dtype="float32", library=1.0, **rest):
     """Points of variants with cublas beside each, and cublas alone."""
-    rows = [timed(product("cublas", n, dtype), library)]
+    rows = [timed(product("cublas", n, dtype), library, **rest)]
     for name, own in seconds.items():
-        rows += [timed(product(name, n, dtype), own), timed(product(name, n, dtype), library, "cublas")]
+        point = product(name, n, dtype)
+        rows += [timed(point, own, **rest), timed(point, library, "cublas", **rest)]
     return rows
 
 
@@ -63,14 +64,16 @@ def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(own, tuned,
 
 
 def test_a_pooled_ratio_is_the_mean_of_the_sweeps_that_compare_with_the_same_libraries():
-    def sweep(naive):
-        return beside({"naive": naive, "cublaslt": 0.8})
+    def sweep(naive, visits=9):
+        return beside({"naive": naive, "cublaslt": 0.8}, spread=[1.0] * visits)
 
     newer = {"gpus": [GPU | {"cublas": 140000}]}
-    columns = timings.merged(({"gpus": [GPU]}, {"one": sweep(2.0), "two": sweep(1.25)}), (newer, {"three": sweep(1.0)}))
+    columns = timings.merged(
+        ({"gpus": [GPU]}, {"one": sweep(2.0), "two": sweep(1.25, 3)}), (newer, {"three": sweep(1.0)})
+    )
     frame = analysis.points(analysis.measurements(columns))
     rows = analysis.pooled(frame[frame["variant"] == "naive"]).set_index("sweep")
-    mean = math.sqrt(1 / 2.0 / 1.25)
+    mean = (2.0**9 * 1.25**3) ** (-1 / 12)  # weighted by visits
     for sweep, ratio in (("one", mean), ("two", mean), ("three", 1.0)):
         assert rows.loc[sweep, "ratio"] == pytest.approx(ratio)
         assert rows.loc[sweep, "tuned_ratio"] == rows.loc[sweep, "lead"] == pytest.approx(0.8 * ratio)
