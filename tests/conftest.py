@@ -35,6 +35,7 @@ OF_SHELL = "S(LURM|BATCH)_(?!CONF$).*|(PMI|OMPI_COMM_WORLD)_SIZE|LC_.*|LANG(UAGE
 found = {surroundings.RECORD, *surroundings.remembered(os.environ)} - {"LD_PRELOAD"}  # of sanitizers
 for name in found | {name for name in os.environ if re.fullmatch(OF_SHELL, name)}:
     os.environ.pop(name, None)
+surroundings.enter(launched=False, local=True)  # sets again what was removed
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # ranks of MPICH that wait sleep instead of spinning
 
 # A job in the background may have started with Ctrl-C ignored, which the programs of the tests would inherit.

@@ -13,6 +13,7 @@ from pathlib import Path
 from hpcmm.backends.cuda import presence
 from hpcmm.cli.checks import gpus, machine, mpi, programs
 from hpcmm.cli.checks.check import Check, one_line
+from hpcmm.system import surroundings
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,6 +21,8 @@ def run(arguments: argparse.Namespace) -> int:
     comm, local_rank = None, 0
     refused = list(mpi.check_start_of_mpi())
     if not refused:
+        if mpi.processes_started() == 1:  # as a measurement on this machine starts
+            surroundings.enter(launched=False, local=True)
         from hpcmm.parallel import world
 
         comm = world.MPI.COMM_WORLD
