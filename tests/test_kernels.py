@@ -862,7 +862,7 @@ def check_resources(variant: Variant, found: dict) -> None:
 def test_a_gpu_describes_itself(gpu):
     described = gpu.describe()["gpu"]
     json.dumps(described)
-    (shown,) = page.gpus([{"provenance": {"gpus": [described]}}])  # with what follows from it
+    (shown,) = page.gpus([{"gpus": [described]}])  # with what follows from it
     assert {key for key, _, _ in hardware.DEVICE_ROWS} <= shown.keys()
     assert len(hardware.device_table([shown]).rows) == len(hardware.DEVICE_ROWS)
 
