@@ -6,7 +6,7 @@ import math
 import pytest
 
 from hpcmm.cli import main
-from hpcmm.cli.predict import link
+from hpcmm.cli.arguments import link
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import simulated
 from hpcmm.parallel.cost import Line

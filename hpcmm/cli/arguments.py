@@ -1,9 +1,12 @@
 """Shared parts of the commands' parsers."""
 
 import argparse
+import contextlib
 import importlib
+import math
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,14 +17,8 @@ from hpcmm.system import options
 from hpcmm.system.text import choices
 
 COMMANDS = beside(__file__, "commands.yaml")  # the commands, each a module of this package
-# What an argument allows, by the name of the function that reads it; it raises ValueError for anything else
-ALLOWED = {
-    **{"int": "an integer", "natural": "an integer of at least 0", "positive": "an integer of at least 1"},
-    **{"ranks": "integers, such as 8,16", "constants": "NAME=A,B,... such as ROWS=64,128"},
-    **{"shape": "integers of at least 1 with x between them, such as 512x4096x1000"},
-    **{"share": "a share such as 5% or 0.05", "percentage": "a percentage above 1, such as 5%"},
-    **{"minutes": "a number of minutes above 0", "link": "a latency and a rate, such as 10us,350GB/s"},
-}
+MOST = 2**31 - 1  # of sizes
+UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
 
 
 class Help(argparse.HelpFormatter):
@@ -55,8 +52,6 @@ def corrected(message: str, known: str) -> str:
     if match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
         allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
         return f"{message[: match.start()]}{match[1]!r} is not allowed; allowed: {allowed}"
-    if match := re.search(r"invalid (\w+) value: (.*)$", message):
-        return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {ALLOWED.get(match[1], 'a number')}"
     if match := re.match(r"argument (.*): expected (?:one|at least one) argument$", message):
         return f"{match[1]}: the value is missing"
     if match := re.match(r"unrecognized arguments: ([^-\s]\S*)$", message):
@@ -77,17 +72,62 @@ def add(commands: argparse._SubParsersAction, name: str) -> None:
     more = f"{about['more']} Exit status: {'; '.join(f'{status}: {meanings[status]}' for status in sorted(meanings))}."
     parser = commands.add_parser(name, help=text, description=text, epilog=more, allow_abbrev=not rest)
     parser.set_defaults(run=module.run, wrong=parser.error, takes_rest=rest)
-    options.add(parser, about, globals() | vars(module))
+    options.add(parser, about, globals() | vars(module) | READERS)
 
 
-def positive(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise ValueError
-    return int(text)
+def link(text: str) -> tuple[float, float]:
+    """Read a latency and a rate; return seconds and bytes per second.
+
+    >>> link("10us,350GB/s")
+    (1e-05, 350000000000.0)
+    """
+    latency, kind, rate, per_second = re.fullmatch(r"\s*([\d.]+)\s*(.s)\s*,\s*([\d.]+)\s*(.B/s)\s*", text).groups()
+    return float(f"{float(latency) * UNITS[kind]:.12g}"), float(rate) * UNITS[per_second]
 
 
-def shape(text: str) -> tuple[int, ...]:
-    return tuple(positive(each) for each in re.split("[xX×]", text))
+def share(text: str) -> float:
+    """Return ``"5%"`` or ``"0.05"`` as 0.05."""
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+def constants(text: str) -> tuple[str, list[int]]:
+    """Return ``"ROWS=64,128"`` as a name and its values."""
+    name, values = re.fullmatch(r"([^\W\d]\w*)=(\d+(?:,\d+)*)", text).groups()
+    return name, [int(each) for each in dict.fromkeys(values.split(","))]
+
+
+def reader(
+    allowed: str, read: Callable[[str], Any], fits: Callable[[Any], bool] = lambda value: True
+) -> Callable[[str], Any]:
+    """Return a type of arguments, which ``read`` reads; an error of it, or a value that does not fit, is refused."""
+
+    def value_of(text: str) -> Any:
+        with contextlib.suppress(ValueError, AttributeError, KeyError):
+            if fits(value := read(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
+
+    return value_of
+
+
+READERS = {
+    "int": reader("an integer", int),
+    "float": reader("a number", float),
+    "natural": reader("an integer of at least 0", int, lambda value: value >= 0),
+    "positive": reader("an integer of at least 1", int, lambda value: 1 <= value <= MOST),
+    "ranks": reader("integers, such as 8,16", lambda text: [int(each) for each in text.split(",")]),
+    "shape": reader(
+        "integers of at least 1 with x between them, such as 512x4096x1000",
+        *(lambda text: tuple(map(int, re.split("[xX×]", text))), lambda shape: 1 <= min(shape) <= max(shape) <= MOST),
+    ),
+    "constants": reader("NAME=A,B,... such as ROWS=64,128", constants),
+    "minutes": reader("a number of minutes above 0", float, lambda value: 0 < value < math.inf),
+    "share": reader("a share such as 5% or 0.05", share, lambda value: 0 <= value < 10),
+    "percentage": reader(
+        "a percentage above 1, such as 5%", lambda text: share(f"{text.strip('% ')}%"), lambda value: 0.01 < value <= 10
+    ),
+    "link": reader("a latency and a rate, such as 10us,350GB/s", link, lambda value: value[1] > 0),
+}
 
 
 def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[Path, list[str]]:

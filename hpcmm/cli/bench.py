@@ -42,14 +42,6 @@ LAUNCH_SECONDS = 2e-5  # of a small launch on a GPU, where sizes do not matter
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
-def constants(text: str) -> tuple[str, list[int]]:
-    """Return ``"ROWS=64,128"`` as a name and its values."""
-    name, _, values = text.partition("=")
-    if not name.isidentifier() or not all(each.isdecimal() for each in values.split(",")):
-        raise ValueError
-    return name, [int(each) for each in dict.fromkeys(values.split(","))]
-
-
 class Output:
     """The verdicts of the command: each is printed when it is known, or all of them as JSON at the end."""
 

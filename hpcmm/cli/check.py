@@ -45,14 +45,6 @@ MOST_MINUTES = 120  # as each repetition is a sample of each rank
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
 
-def percentage(text: str) -> float:
-    """Return ``"5%"`` or ``"5"`` as 0.05."""
-    found = float(text.strip().removesuffix("%")) / 100
-    if not 0.01 < found <= 10:
-        raise ValueError
-    return found
-
-
 def config(ranks: int) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
@@ -107,8 +99,6 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     ranks = arguments.ranks
     if ranks is None:
         ranks = machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
-    if ranks < 1:
-        raise HpcmmError(f"--ranks: {ranks} is not allowed; allowed: 1 or more")
     if not 0 <= arguments.minutes <= MOST_MINUTES:
         raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 to {MOST_MINUTES}")
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")

@@ -6,14 +6,6 @@ REGRESSION, UNJUDGED = 3, 4  # exit statuses
 LISTED = 20  # changed points, without --all
 
 
-def share(text: str) -> float:
-    """Return ``"5%"`` or ``"0.05"`` as 0.05."""
-    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 <= value < 10:
-        raise ValueError
-    return value
-
-
 def run(arguments: argparse.Namespace) -> int:
     from hpcmm import store  # pandas takes a while to import
     from hpcmm.analysis import compare, evidence

@@ -48,13 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if all(grade.passed for _, grade in grades) else NOT_RIGHT
 
 
-def natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
-
-
 def line(grade: Grade) -> str:
     """Return exercise, verdict, points and speed on one line."""
     verdict = "PASS" if grade.passed else NOT_HANDED_IN + "," if grade.why == NOT_HANDED_IN else "FAIL"

@@ -4,34 +4,16 @@ import argparse
 import itertools
 import json
 import math
-import re
 import sys
 from typing import Any
 
 from hpcmm import store
+from hpcmm.cli.arguments import link
 from hpcmm.cluster import site
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.records import beside
 from hpcmm.system.streams import tabulated
-
-UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
-
-
-def link(text: str) -> tuple[float, float]:
-    """Read a latency and a rate; return seconds and bytes per second.
-
-    >>> link("10us,350GB/s")
-    (1e-05, 350000000000.0)
-    """
-    match = re.fullmatch(r"\s*([\d.]+)\s*(us|ms)\s*,\s*([\d.]+)\s*(GB/s|TB/s)\s*", text)
-    if not match or not float(match[3]):
-        raise ValueError
-    return float(f"{float(match[1]) * UNITS[match[2]]:.12g}"), float(match[3]) * UNITS[match[4]]
-
-
-def ranks(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import re
 
 from hpcmm.backends.cuda import presence
 from hpcmm.model import HpcmmError
@@ -11,12 +10,6 @@ from hpcmm.operations import OPERATIONS
 VARIANT = "best"
 TYPES = OPERATIONS["matmul"].variant(VARIANT).dtypes
 AHEAD = 200  # shapes of the grid whose builds are compiled before the first is timed
-
-
-def minutes(text: str) -> float:
-    if not re.fullmatch(r"\d+\.?\d*|\.\d+", text) or not float(text):
-        raise ValueError
-    return float(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,22 +7,21 @@ says nothing about a job. A call therefore returns Slurm's answer or raises ``No
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import TypeVar
 
 from hpcmm.model import HpcmmError
+from hpcmm.system.programs import TIMED_OUT, limited
 
 PATIENCE = 600  # seconds without an answer after which a submission or a start is given up
 SECONDS_PER_CALL = 60
 SECONDS_UNTIL_REPORTED = 60
 LONGEST_PAUSE = 60
-TIMED_OUT = (124, 137, -9)  # exit statuses of `timeout`
 
 Answer = TypeVar("Answer")
 
@@ -35,18 +34,12 @@ class NotInstalled(HpcmmError):
     """A program of Slurm is not on the PATH."""
 
 
-@dataclass(frozen=True)
-class Reply:
-    status: int | None  # None if the program reached its time limit
-    output: str
-    errors: str
-
-    @property
-    def reason(self) -> str:
-        if self.status is None:
-            return "timed out"
-        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
-        return lines[-1] if lines else f"exit status {self.status}"
+def reason(reply: CompletedProcess) -> str:
+    """Return why a program failed."""
+    if reply.returncode == TIMED_OUT:
+        return "timed out"
+    lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit status {reply.returncode}"
 
 
 def patience() -> float:
@@ -66,18 +59,10 @@ def find(program: str) -> str:
     return found
 
 
-def call(program: str, *arguments: str) -> Reply:
-    limit = min(SECONDS_PER_CALL, max(patience(), 1))
+def call(program: str, *arguments: str) -> CompletedProcess:
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
-    # `timeout` ends the program even if this process is killed, and shields it from Ctrl-C
-    command = ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments]
-    how = {"capture_output": True, "text": True, "errors": "replace", "env": environment, "timeout": limit + 2}
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, **how)
-    except subprocess.TimeoutExpired:  # a child of the program holds its output open
-        return Reply(None, "", "")
-    return Reply(None if done.returncode in TIMED_OUT else done.returncode, done.stdout, done.stderr)
+    return limited([find(program), *arguments], min(SECONDS_PER_CALL, max(patience(), 1)), environment)
 
 
 since: dict[str, float] = {}  # when a program that does not answer was first called in vain
@@ -110,11 +95,11 @@ def check_output(program: str, *arguments: str, harmless: str = "") -> str:
     """
     began = time.monotonic()
     reply = call(program, *arguments)
-    if reply.status == 0 or (harmless and re.search(harmless, reply.errors)):
+    if reply.returncode == 0 or (harmless and re.search(harmless, reply.stderr)):
         answered(program)
-        return reply.output
-    unanswered(program, began, reply.reason)
-    raise NoAnswer(f"{program}: {reply.reason}")
+        return reply.stdout
+    unanswered(program, began, reason(reply))
+    raise NoAnswer(f"{program}: {reason(reply)}")
 
 
 def pause(silent: float, least: float = 1.0) -> float:

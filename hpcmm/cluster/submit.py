@@ -16,13 +16,15 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from hpcmm.cluster import commands, queue, records
-from hpcmm.cluster.commands import Reply, report
+from hpcmm.cluster.commands import reason, report
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 from hpcmm.model.records import beside
+from hpcmm.system.programs import TIMED_OUT
 
 LOGS = Path(".snakemake/slurm_logs")
 SECONDS_TO_ARRIVE = 5  # until a submission that timed out is in the queue
@@ -114,13 +116,13 @@ def submit(arguments: Sequence[str]) -> int:
         raise
     if not job:
         records.remove(record)
-        records.explain(record, "; ".join(filter(None, map(str.strip, reply.errors.splitlines()))) or reply.reason)
-        print(reply.errors, end="", file=sys.stderr, flush=True)
-        return reply.status or 1
+        records.explain(record, "; ".join(filter(None, map(str.strip, reply.stderr.splitlines()))) or reason(reply))
+        print(reply.stderr, end="", file=sys.stderr, flush=True)
+        return reply.returncode or 1
     if kept and not records.submitted(record, job):
         queue.cancel([job])
         return 1
-    print(reply.errors if reply.status == 0 else "", end="", file=sys.stderr, flush=True)
+    print(reply.stderr if reply.returncode == 0 else "", end="", file=sys.stderr, flush=True)
     try:
         print(job, flush=True)
     except BrokenPipeError:  # the workflow was killed, and the next one may have missed the record
@@ -141,7 +143,7 @@ def begin(record: Record) -> None:
         records.write(record)
 
 
-def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
+def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, CompletedProcess]:
     """Submit a job exactly once, even if sbatch is called several times: the queue shows the token of the record.
 
     Return the job, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if Slurm does not answer
@@ -151,27 +153,27 @@ def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
     while True:
         called = time.monotonic()
         reply = commands.call("sbatch", *arguments)
-        jobs = submitted_jobs(reply.output)
-        if reply.status == 0 and jobs:
+        jobs = submitted_jobs(reply.stdout)
+        if reply.returncode == 0 and jobs:
             commands.answered("sbatch")
             return jobs[-1], reply
         # the last of several messages counts: sbatch itself repeats some calls
-        refusal = PATTERNS["refused"].search(reply.errors)
-        said = refusal[1] if refusal else reply.errors
-        transient = reply.status is None or reply.status <= 0 or PATTERNS["transient"].search(said)
+        refusal = PATTERNS["refused"].search(reply.stderr)
+        said = refusal[1] if refusal else reply.stderr
+        transient = reply.returncode == TIMED_OUT or reply.returncode <= 0 or PATTERNS["transient"].search(said)
         if refusal and not transient:
             return "", reply
-        commands.unanswered("sbatch", called, reply.reason)
+        commands.unanswered("sbatch", called, reason(reply))
         # a single answer without the job may be wrong, or too early
         job = find(record, late=bool(transient))
         if job:
-            report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
+            report(f"sbatch failed ({reason(reply)}), but Slurm has the job: {job}")
         if job or not transient:
             commands.answered("sbatch")
             return job, reply
         waited = time.monotonic() - began
         if waited >= commands.patience():
-            raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
+            raise commands.NoAnswer(f"sbatch: {reason(reply)}, for {waited:.0f} s")
 
 
 def submitted_jobs(output: str) -> list[str]:

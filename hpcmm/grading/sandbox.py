@@ -18,6 +18,7 @@ from hpcmm import kernels
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError
 from hpcmm.system import files, surroundings
+from hpcmm.system.programs import limited
 
 PACKAGE = Path(__file__).parents[1]
 NATIVE = Path(__file__).with_name("native.py")
@@ -133,10 +134,7 @@ def fault() -> str:
     sandbox = Sandbox(program())
     filtering = sandbox.wrap([PYTHON, "-I", "-S", str(NATIVE)], of_native())
     for command in (filtering, sandbox.wrap(["/bin/true"], SYSTEM, scratch="/tmp", whole=True)):
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", env={}, timeout=60)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
+        done = limited(command, 60, {})
         if done.returncode:
             return (done.stderr.strip().splitlines() or [f"bubblewrap: exit status {done.returncode}"])[-1]
     return ""

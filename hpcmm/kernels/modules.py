@@ -9,7 +9,6 @@ import platform
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 from hpcmm import kernels
 from hpcmm.model import DeviceError, NotTested, Task, untimed
 from hpcmm.system import files
+from hpcmm.system.programs import limited
 
 # what gcc and clang say of instructions, such as those of AVX, that no option allows
 NEEDS_OPTION = re.compile(r"target specific option mismatch|requires target feature|without AVX|not enabled")
@@ -156,14 +156,6 @@ def compile_error(said: str) -> DeviceError:
     return NotTested(f"needs the header {missing[1] or missing[2]}, which this machine does not have")
 
 
-def run_compiler(command: Sequence[str], text: str = "", seconds: float | None = None) -> subprocess.CompletedProcess:
-    """Run a compiler; at its time limit and at an interrupt, end it with all processes that it started."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    env = os.environ | {"LC_ALL": "C.UTF-8", "LANGUAGE": ""}  # hints look for words of its messages
-    with subprocess.Popen(command, text=True, errors="replace", process_group=0, env=env, **pipes) as process:
-        try:
-            output, errors = process.communicate(text, timeout=seconds)
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+def run_compiler(command: Sequence[str], text: str = "", seconds: float = 0) -> subprocess.CompletedProcess:
+    """Run a compiler; its messages are English, as hints look for words of them."""
+    return limited(command, seconds, os.environ | {"LC_ALL": "C.UTF-8", "LANGUAGE": ""}, text)

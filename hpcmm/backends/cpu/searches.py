@@ -8,7 +8,6 @@ import functools
 import os
 import re
 import shlex
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from hpcmm import kernels
 from hpcmm.kernels import modules
 from hpcmm.model import Task
 from hpcmm.operations import guards, overwritten
+from hpcmm.system.programs import TIMED_OUT, limited
 
 ORDER = Path(__file__).with_name("races.c")
 WRAPPED = re.compile(r"^(?:PARALLEL|BARRIER|LOCK)\((\w+)(?:, ((?:GOMP|omp)_\w+))?", re.MULTILINE)
@@ -38,6 +38,7 @@ FAST = ("-O3", "-ffast-math", "-fwrapv")  # integers overflow as at -O0
 THREADS, SECONDS = 4, 60
 SIZES = {3: (37, 29, 41), 2: (37, 41), 1: (10007,)}  # of the run that is searched, by the number of dimensions
 FAILED_TO_RUN = 3  # exit status of the program without enough address space
+NOT_RUN = 126  # exit status for a program that may not run
 
 PROGRAM = """#define _GNU_SOURCE
 #include <stdio.h>
@@ -87,7 +88,7 @@ def or_why(search: Callable[[Task], Search]) -> Callable[[Task], Search]:
     def tried(task: Task) -> Search:
         try:
             return search(task)
-        except (Unable, subprocess.TimeoutExpired) as error:
+        except Unable as error:
             return Search(not_made=str(error))
 
     return tried
@@ -240,11 +241,11 @@ def run(task: Task, columns: int, options: Sequence[str], part: Task | None = No
         if done.returncode:
             last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
             raise Unable(f"the program does not compile: {last}")
-        how = {"capture_output": True, "text": True, "errors": "replace", "timeout": SECONDS, "env": environment}
-        try:
-            done = subprocess.run([str(program), str(data), str(answer)], **how)
-        except PermissionError:
-            raise Unable(f"no program may run in {program.parents[1]} (noexec): set TMPDIR to another folder") from None
+        done = limited([str(program), str(data), str(answer)], SECONDS, environment)
+        if done.returncode == NOT_RUN:
+            raise Unable(f"no program may run in {program.parents[1]} (noexec): set TMPDIR to another folder")
+        if done.returncode == TIMED_OUT:
+            raise Unable(f"the program took longer than {SECONDS} s")
         if done.returncode:
             return done, None
         result = np.frombuffer(answer.read_bytes(), output.dtype).reshape(output.shape)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcmm.system import surroundings
+from hpcmm.system.programs import TIMED_OUT, limited
 
 SECONDS = 60  # time limit of a program
 
@@ -33,20 +34,7 @@ def one_line(error: object) -> str:
 
 def attempt(*command: str) -> subprocess.CompletedProcess:
     """Run a program without the environment of a launcher; return the exit status of a failure."""
-    environment, pipe = surroundings.measuring(os.environ), subprocess.PIPE
-    try:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
-        process = subprocess.Popen(command, env=environment, text=True, **streams)
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 127, "", str(error))
-    with process:
-        try:
-            output, errors = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # a launcher then also ends its ranks
-            try:
-                process.communicate(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            return subprocess.CompletedProcess(command, 124, "", f"no answer within {SECONDS} s")
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    done = limited(command, SECONDS, surroundings.measuring(os.environ))
+    if done.returncode == TIMED_OUT:
+        done.stderr = f"no answer within {SECONDS} s"
+    return done
