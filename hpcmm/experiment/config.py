@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -137,11 +138,7 @@ def filled(value: Any, schema: Mapping[str, Any], scale: str) -> Any:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A checked sweep of the config.
-
-    ``entry`` is its entry, ``place`` the entry's place in the config, ``shapes`` has those of each device, and
-    ``points`` is an upper bound of its number of points.
-    """
+    """A sweep of the config: its place there, its entry, and the records of the names in it."""
 
     place: str
     entry: Mapping[str, Any]
@@ -149,9 +146,77 @@ class Sweep:
     variants: Sequence[Variant]
     algorithms: Sequence[Algorithm]
     dtypes: Sequence[str]
-    shapes: Mapping[str, Sequence[tuple[int, ...]]]
     scalars: Mapping[str, float]
-    points: int
+
+    @property
+    def per_shape(self) -> int:
+        """An upper bound of the points of a shape."""
+        axes = self.variants, self.algorithms, self.dtypes
+        return math.prod(map(len, (*axes, *(self.entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))))
+
+    @property
+    def points(self) -> int:
+        """An upper bound of its number of points."""
+        return self.per_shape * max(map(len, self.shapes.values()))
+
+    @functools.cached_property
+    def shapes(self) -> dict[str, list[tuple[int, ...]]]:
+        """The shapes by device, from ``sizes`` or ``shapes``; ConfigError if they are wrong."""
+        if ("sizes" in self.entry) == ("shapes" in self.entry):
+            raise ConfigError(f"{self.place}: give either sizes or shapes")
+        given = self.entry.get("sizes", self.entry.get("shapes"))
+        if isinstance(given, Mapping) and set(given) <= set(DEVICES):
+            return {name: self.shapes_of(f"{self.place}.{name}", given.get(name, [])) for name in DEVICES}
+        return dict.fromkeys(DEVICES, self.shapes_of(self.place, given))
+
+    def shapes_of(self, place: str, given: Any) -> list[tuple[int, ...]]:
+        """Return the shapes of an entry that are the same on each device."""
+        names = self.operation.dimensions
+        if isinstance(given, Mapping) and "drawn" in given:
+            if names != ("m", "n", "k"):
+                raise ConfigError(f"{place}.shapes.drawn: {not_allowed(self.operation.name)}operations on m, n, k")
+            given = drawn(given["drawn"], given["count"], given["seed"])
+        elif isinstance(given, Mapping):
+            start, stop = given["start"], given["stop"]
+            if start > stop:
+                raise ConfigError(f"{place}.sizes.start: {not_allowed(start)}at most stop, {stop}")
+            given = range(start, stop + 1, given["step"])
+        if (points := len(given) * self.per_shape) > MOST_POINTS:
+            about = "sizes times variants, types, ranks and so on"
+            raise ConfigError(f"{place}: up to {points} points: {about}; allowed: at most {MOST_POINTS}")
+        if "sizes" in self.entry:
+            return [(size,) * len(names) for size in given]
+        if wrong := [shape for shape in given if len(shape) != len(names)]:
+            raise ConfigError(*(f"{place}.shapes: {not_allowed(each)}{', '.join(names)}" for each in wrong))
+        return [tuple(shape) for shape in given]
+
+    def problems(self) -> list[str]:
+        """Return the problems of names that cannot be combined."""
+        place, operation, dtypes, found = self.place, self.operation, self.dtypes, []
+        named = self.variants if "variants" in self.entry else ()
+        for algorithm, variant in itertools.product(self.algorithms, named):
+            if not algorithm.variants and not algorithm.takes(variant):
+                others = ", ".join(each.name for each in operation.ladder if algorithm.takes(each))
+                found.append(
+                    f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
+                    f"which {algorithm.name} needs; allowed: {others}"
+                )
+        for algorithm in self.algorithms:
+            if not any(map(algorithm.takes_type, dtypes)):
+                found.append(
+                    f"{place}.algorithms: {algorithm.name} supports only types whose sums are of the same type; "
+                    f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
+                )
+        types = {variant.name: operation.dtypes_of(variant) for variant in self.variants}
+        for variant in named:
+            if not set(dtypes) & set(types[variant.name]):
+                found += unknown(f"{place}.variants: a type of {variant.name}", dtypes[:1], types[variant.name])
+        able = [dtype for dtype in operation.dtypes if any(dtype in own for own in types.values())]
+        if not named and not set(dtypes) & set(able):
+            found += unknown(f"{place}.dtypes: a type of device {self.entry.get('device')}", dtypes[:1], able)
+        widths = sorted({width for variant in self.variants for width in variant.tiles})
+        allowed = widths or ["none, because no variant of this sweep has tiles"]
+        return found + unknown(f"{place}.tiles", self.entry.get("tiles", []), allowed)
 
 
 def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
@@ -166,25 +231,22 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
     dtypes = entry.get("dtypes", operation.dtypes_of_all(variants))
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
-    if not problems:
-        problems += combined_problems(place, entry, operation, variants, algorithms, dtypes)
+    scalars = {key: float(entry[key]) for key in operation.scalars if key in entry}
+    sweep = Sweep(place, entry, operation, variants, algorithms, dtypes, scalars)
+    problems = problems or sweep.problems()
     for key in ("alpha", "beta"):
         if key in entry and key not in operation.scalars:
             problems.append(f"{place}.{key}: {operation.name} has no such parameter")
-    scalars = {key: float(entry[key]) for key in operation.scalars if key in entry}
     for dtype, (key, value) in itertools.product(filter(DTYPES.get, dtypes), scalars.items()):
         if allowed := scalars_of(DTYPES[dtype], value):
             problems.append(f"{place}.{key}: {not_allowed(value)}{allowed} for {dtype}")
-    axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
-    per_shape = math.prod(map(len, axes))
     try:
-        shapes = sweep_shapes(place, entry, operation, per_shape)
+        _ = sweep.shapes
     except ConfigError as error:
         problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    points = per_shape * max(map(len, shapes.values()))
-    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, points)
+    return sweep
 
 
 def scalars_of(element: DType, value: float) -> str:
@@ -223,78 +285,5 @@ def of_file(operation: Operation, name: str) -> str:
     return next((own for variant in operation.ladder if (variant.path, variant.name) == (path, own)), name)
 
 
-def combined_problems(
-    place: str,
-    entry: Mapping[str, Any],
-    operation: Operation,
-    variants: Sequence[Variant],
-    algorithms: Sequence[Algorithm],
-    dtypes: Sequence[str],
-) -> list[str]:
-    """Return the problems of known names that cannot be combined."""
-    problems = []
-    for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
-        if not algorithm.variants and not algorithm.takes(variant):
-            others = ", ".join(each.name for each in operation.ladder if algorithm.takes(each))
-            problems.append(
-                f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
-                f"which {algorithm.name} needs; allowed: {others}"
-            )
-    for algorithm in algorithms:
-        if not any(map(algorithm.takes_type, dtypes)):
-            problems.append(
-                f"{place}.algorithms: {algorithm.name} supports only types whose sums are of the same type; "
-                f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
-            )
-    for variant in variants if "variants" in entry else ():
-        own = operation.dtypes_of(variant)
-        if not set(dtypes) & set(own):
-            problems += unknown(f"{place}.variants: a type of {variant.name}", dtypes[:1], own)
-    able = [dtype for dtype in operation.dtypes if any(dtype in operation.dtypes_of(variant) for variant in variants)]
-    if "variants" not in entry and not set(dtypes) & set(able):
-        problems += unknown(f"{place}.dtypes: a type of device {entry.get('device')}", dtypes[:1], able)
-    widths = sorted({width for variant in variants for width in variant.tiles})
-    allowed = widths or ["none, because no variant of this sweep has tiles"]
-    return problems + unknown(f"{place}.tiles", entry.get("tiles", []), allowed)
-
-
 def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
     return [f"{place}: {not_allowed(value)}{choices(value, allowed)}" for value in values if value not in allowed]
-
-
-def sweep_shapes(
-    place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int
-) -> dict[str, list[tuple[int, ...]]]:
-    """Return the shapes of an entry by device, from ``sizes`` or ``shapes``; each has up to ``per_shape`` points."""
-    if ("sizes" in entry) == ("shapes" in entry):
-        raise ConfigError(f"{place}: give either sizes or shapes")
-    sizes = entry.get("sizes")
-    if isinstance(sizes, Mapping) and set(sizes) <= set(DEVICES):
-        entries = {device: {"sizes": sizes.get(device, [])} for device in DEVICES}
-        return {name: shapes_of(f"{place}.{name}", each, operation, per_shape) for name, each in entries.items()}
-    return dict.fromkeys(DEVICES, shapes_of(place, entry, operation, per_shape))
-
-
-def shapes_of(place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int) -> list[tuple[int, ...]]:
-    """Return the shapes of an entry that are the same on each device."""
-    dimensions = len(operation.dimensions)
-    given = entry["shapes"] if "shapes" in entry else entry["sizes"]
-    if isinstance(given, Mapping) and "drawn" in given:
-        if operation.dimensions != ("m", "n", "k"):
-            raise ConfigError(f"{place}.shapes.drawn: {not_allowed(operation.name)}operations on m, n, k")
-        given = drawn(given["drawn"], given["count"], given["seed"])
-    elif isinstance(given, Mapping):
-        start, stop = given["start"], given["stop"]
-        if start > stop:
-            raise ConfigError(f"{place}.sizes.start: {not_allowed(start)}at most stop, {stop}")
-        given = range(start, stop + 1, given["step"])
-    if len(given) * per_shape > MOST_POINTS:
-        raise ConfigError(
-            f"{place}: up to {len(given) * per_shape} points: sizes times variants, types, ranks and so on; "
-            f"allowed: at most {MOST_POINTS}"
-        )
-    if "sizes" in entry:
-        return [(size,) * dimensions for size in given]
-    if wrong := [shape for shape in given if len(shape) != dimensions]:
-        raise ConfigError(*(f"{place}.shapes: {not_allowed(each)}{', '.join(operation.dimensions)}" for each in wrong))
-    return [tuple(shape) for shape in given]

@@ -42,7 +42,7 @@ def digest(value: Any) -> str:
 
 def forget() -> None:
     """Clear the caches of sources, which may have changed."""
-    for cached in (_file_text, _module, of_code, versions):
+    for cached in (_file_text, of_code, versions):
         cached.cache_clear()
     _digests.clear()
 
@@ -109,7 +109,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
     if key not in _digests:
         folder = PACKAGE / "parallel" / "transports"
         modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
-        transports = [(module, name) for module in modules for name in _module(module)]
+        transports = [(module, name) for module in modules for name in _definitions(module, _file_text(module))]
         _digests[key] = of_code((defined(algorithm.distribution), *transports))
     return _digests[key]
 
@@ -177,12 +177,13 @@ def of_code(roots: tuple[Name, ...]) -> str:
     found: dict[Name, str] = {}
     waiting = list(roots)
     while waiting:
-        name = waiting.pop()
-        module, own = name
-        text, references = _module(module).get(own, ("", ()))
+        module, own = name = waiting.pop()
+        if name in found or not (definition := _definitions(module, _file_text(module)).get(own)):
+            continue
+        text, references = definition
         # The definition of a name counts, not its import. Only definitions can be tables: this module imports all
         # modules that define one, but other modules are imported in some processes only.
-        if name not in found and not (text and is_table(*name)):
+        if not (text and is_table(*name)):
             found[name] = text
             waiting += references
     return digest(sorted((*name, text) for name, text in found.items()))
@@ -197,29 +198,17 @@ def is_table(module: str, name: str) -> bool:
 
 
 @functools.cache
-def _module(module: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
-    """Return a module's definitions, and its imports of this package, as text and the names it refers to."""
-    definitions, imports = _parsed(_file_text(module))
-    modules = {name: inside for name, (source, each) in imports.items() if _path(inside := f"{source}.{each}")}
-    found: dict[str, tuple] = {name: ("", (of,)) for name, of in imports.items() if name not in modules}
-    for name, (text, names, attributes) in definitions.items():
-        references = [(module, each) for each in names if each in definitions or each in found]
-        references += [(modules[of], each) for of, each in attributes if of in modules]
-        found[name] = text, tuple(references)
-    return found
-
-
-@functools.cache
-def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
-    """Return top-level definitions, each as what counts of it, its names and their attributes; and imports."""
-    tree = ast.parse(text)
+def _definitions(module: str, source: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
+    """Return a module's definitions, and its imports of this package, as text and the names that each refers to."""
+    tree = ast.parse(source)
     imports = {
         name.asname or name.name: (node.module, name.name)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hpcmm"
         for name in node.names
     }
-    definitions: dict[str, tuple] = {}
+    modules = {name: inside for name, of in imports.items() if _path(inside := ".".join(of))}
+    found: dict[str, tuple] = {name: ("", (of,)) for name, of in imports.items() if name not in modules}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             defines = [node.name]
@@ -230,11 +219,11 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             continue
         if code := Timed().visit(node):
             nodes = [*ast.walk(code)]
-            names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
+            references = [(module, each.id) for each in nodes if isinstance(each, ast.Name)]
             parts = [each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
-            attributes = dict.fromkeys((part.value.id, part.attr) for part in parts)
-            definitions |= dict.fromkeys(defines, (ast.dump(code), tuple(names), tuple(attributes)))
-    return definitions, imports
+            references += [(modules[each.value.id], each.attr) for each in parts if each.value.id in modules]
+            found |= dict.fromkeys(defines, (ast.dump(code), tuple(dict.fromkeys(references))))
+    return found
 
 
 @functools.cache
