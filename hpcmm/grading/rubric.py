@@ -89,15 +89,15 @@ def checked(given: Mapping[str, Any]) -> Rubric:
     errors = [*schema_errors(SCHEMA, given)]
     problems = list(dict.fromkeys(problem for error in errors for problem in schema_problems(error)))
     wrong = {tuple(error.absolute_path)[:2] for error in errors}
-    default = {key: part["default"] for key, part in SCHEMA["properties"].items() if "default" in part}
-    whole = default | dict(given)
+    whole = with_defaults(given, SCHEMA)
     exercises = []
     entries = given["exercises"] if isinstance(given.get("exercises"), Mapping) else {}
     for name, entry in entries.items():
         if ("exercises", name) not in wrong and not wrong & {("seconds",), ("memory_mb",)}:
-            found, exercise = exercise_of(name, entry, whole)
-            problems += found
-            exercises += [exercise] if exercise else []
+            try:
+                exercises.append(exercise_of(name, with_defaults(entry, SCHEMA["$defs"]["exercise"]), whole))
+            except ConfigError as error:
+                problems += error.problems
     files = [exercise.file for exercise in exercises]
     for each in exercises:
         if files.count(each.file) > 1:
@@ -107,11 +107,13 @@ def checked(given: Mapping[str, Any]) -> Rubric:
     return Rubric(whole["title"], tuple(exercises))
 
 
-def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[list[str], Exercise | None]:
-    """Look up the names in the entry of an exercise; return problems, and the exercise if there are none."""
+def with_defaults(given: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part["default"] for key, part in schema["properties"].items() if "default" in part} | dict(given)
+
+
+def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -> Exercise:
+    """Look up the names in the entry of an exercise; raise ConfigError with its problems."""
     place = f"exercises.{name}"
-    properties = SCHEMA["$defs"]["exercise"]["properties"]
-    entry = {key: part["default"] for key, part in properties.items() if "default" in part} | dict(entry)
     file = entry.get("file", f"{name}.cu")
     answers = {questions.SUFFIX: DEVICES["cpu"]}
     kernels = {each.suffix: each for each in DEVICES.values()} | {PYTHON: DEVICES["cpu"]}
@@ -126,25 +128,22 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
         beside = [key for key in ("ranks", "grids", "counts", "speed") if key in entry]
         problems += [f"{place}.{key}: is of a kernel, not of questions" for key in beside]
     if device is None or Path(file).name != file or file.startswith("."):
-        problems.append(
-            f"{place}.file: {not_allowed(file)}the name of a file with {', '.join(suffixes)}, without a folder"
-        )
+        allowed = f"the name of a file with {', '.join(suffixes)}, without a folder"
+        problems.append(f"{place}.file: {not_allowed(file)}{allowed}")
     if problems:
-        return problems, None
-    operation = known.get(entry.get("operation"))
+        raise ConfigError(*problems)
     exercise = Exercise(
-        *(name, file, device, operation, entry["points"], tuple(entry["dtypes"]), entry["shapes"], entry["most"]),
-        entry.get("seconds", whole["seconds"]),
-        whole["memory_mb"] << 20,
-        ranks=tuple(entry.get("ranks", ())),
-        grids=tuple(entry.get("grids", ())),
+        *(name, file, device, known.get(entry.get("operation"))),
+        *(entry["points"], tuple(entry["dtypes"]), entry["shapes"], entry["most"]),
+        *(entry.get("seconds", whole["seconds"]), whole["memory_mb"] << 20),
+        **{key: tuple(entry.get(key, ())) for key in ("ranks", "grids")},
         sheet=entry.get("questions", ""),
         hint=entry.get("hint", ""),
     )
-    return ([], exercise) if exercise.sheet else judged_by(place, exercise, entry)
+    return exercise if exercise.sheet else judged_by(place, exercise, entry)
 
 
-def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> tuple[list[str], Exercise | None]:
+def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> Exercise:
     """Add what an exercise judges besides the result: counts and speed."""
     problems = unknown(f"{place}.dtypes", exercise.dtypes, exercise.operation.dtypes)
     if exercise.ranks and not exercise.file.endswith(PYTHON):
@@ -152,48 +151,44 @@ def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> tuple
     combines = exercise.operation.output.distribution == "combined"
     if exercise.grids and not (exercise.device.accelerator and combines):
         problems.append(f"{place}.grids: {not_allowed(list(exercise.grids))}only for a reduction in CUDA")
+    if problems:
+        raise ConfigError(*problems)
     found = {}
     for key, of in (("speed", speed_of), ("counts", limits_of)):
-        if key in entry and not problems:
-            problems, found[key] = of(f"{place}.{key}", entry, exercise)
-    return problems, None if problems else dataclasses.replace(exercise, **found)
+        if given := entry.get(key):
+            dtype = given.get("dtype", exercise.dtypes[0])
+            problems = unknown(f"{place}.{key}.dtype", [dtype], exercise.dtypes)
+            if len(given["shape"]) != len(names := exercise.operation.dimensions):
+                allowed = f"one number for each of {', '.join(names)}"
+                problems.append(f"{place}.{key}.shape: {not_allowed(given['shape'])}{allowed}")
+            found[key] = of(f"{place}.{key}", given, exercise, dtype, problems)
+    return dataclasses.replace(exercise, **found)
 
 
-def limits_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> tuple[list[str], Limits]:
-    given = entry["counts"]
-    dtype = given.get("dtype", exercise.dtypes[0])
-    problems = unknown(f"{place}.dtype", [dtype], exercise.dtypes) + wrong_shape(place, given, exercise.operation)
+def limits_of(place: str, given: Mapping[str, Any], exercise: Exercise, dtype: str, problems: list[str]) -> Limits:
     allowed = [] if not exercise.device.accelerator else [each for each in PROPERTIES if each != "sent"]
     for key in ("most", "least"):
         problems += unknown(f"{place}.{key}", given.get(key, {}), ["sent"] if exercise.ranks else allowed)
+    if problems:
+        raise ConfigError(*problems)
     most = dict(given.get("most", {}))
     if allowed:
         most.setdefault("missed", 0)  # a barrier that threads miss is undefined, whatever the exercise is about
-    return problems, Limits(tuple(given["shape"]), dtype, most, given.get("least", {}))
+    return Limits(tuple(given["shape"]), dtype, most, given.get("least", {}))
 
 
-def wrong_shape(place: str, given: Mapping[str, Any], operation: Operation) -> list[str]:
-    """Return the problem of a shape that has not one number per dimension, in a list."""
-    if len(given["shape"]) == len(operation.dimensions):
-        return []
-    names = ", ".join(operation.dimensions)
-    return [f"{place}.shape: {not_allowed(given['shape'])}one number for each of {names}"]
-
-
-def speed_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> tuple[list[str], Speed | None]:
-    given, operation, device = entry["speed"], exercise.operation, exercise.device
-    dtype = given.get("dtype", entry["dtypes"][0])
+def speed_of(place: str, given: Mapping[str, Any], exercise: Exercise, dtype: str, problems: list[str]) -> Speed:
+    operation, device = exercise.operation, exercise.device
     rungs = [each.name for each in operation.ladder if each.device == device.name and not each.exact]
-    problems = unknown(f"{place}.against", [given["against"]], [*rungs, LIBRARY])
-    problems += unknown(f"{place}.dtype", [dtype], entry["dtypes"])
-    problems += wrong_shape(place, given, operation)
+    problems += unknown(f"{place}.against", [given["against"]], [*rungs, LIBRARY])
     steps = {each["ratio"]: each["points"] for each in given["steps"]}
     if len(steps) < len(given["steps"]):
         problems.append(f"{place}.steps: a ratio appears twice; allowed: each ratio once")
+    if not problems:
+        library = given["against"] == LIBRARY
+        against = operation.baseline(device.name, dtype) if library else operation.variant(given["against"])
+        problems += unknown(f"{place}.against: a type of {against.name}", [dtype], operation.dtypes_of(against))
     if problems:
-        return problems, None
-    library = given["against"] == LIBRARY
-    against = operation.baseline(device.name, dtype) if library else operation.variant(given["against"])
-    problems = unknown(f"{place}.against: a type of {against.name}", [dtype], operation.dtypes_of(against))
-    repetitions = given.get("repetitions", SCHEMA["$defs"]["speed"]["properties"]["repetitions"]["default"])
-    return problems, Speed(against, tuple(given["shape"]), dtype, repetitions, steps)
+        raise ConfigError(*problems)
+    repetitions = with_defaults(given, SCHEMA["$defs"]["speed"])["repetitions"]
+    return Speed(against, tuple(given["shape"]), dtype, repetitions, steps)
