@@ -356,10 +356,12 @@ def test_a_view_is_shown_by_its_button_and_by_a_link_to_its_figure(visit):
     seen = visit(REFERENCE / "report.html")
     section = seen.page.locator("section[aria-labelledby=sizes]")
     buttons, view = section.locator(".views input"), section.locator(".view:not([hidden])")
-    first, other = (buttons.nth(i).get_attribute("value") for i in (0, 2))
+    values = [buttons.nth(i).get_attribute("value") for i in range(buttons.count())]
+    place = next(i for i, value in enumerate(values) if i > 1 and "2-cores" not in value)
+    first, other = values[0], values[place]
     assert view.get_attribute("id") == first and section.locator(f"[id='{other}'] figure").count() == 0, "still packed"
     buttons.nth(0).focus()
-    for _ in range(2):
+    for _ in range(place):
         seen.page.keyboard.press("ArrowRight")
     section.locator(f"[id='{other}'] figure").first.wait_for()
     assert view.get_attribute("id") == other and section.locator(f"[id='{first}']").is_hidden()

@@ -1,5 +1,6 @@
 """The chapters of the page in reading order, and what each shows of a sweep."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -85,8 +86,9 @@ def in_order(
 def place(series: Sequence[analysis.Series], counted: Collection[tuple]) -> tuple:
     """Return the place of a sweep within its chapter, for the view that is shown first.
 
-    Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, several visits
-    before one, rungs with counters before others, ladders of one rank and one size before others.
+    Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, sweeps of times
+    before those that compare bits, several visits before one, rungs with counters before others, ladders of one rank and
+    one size before others.
     """
     every = [row for each in series for row in each.rows]  # the page shows GPUs first: CPUs in a sweep do not count
     rows = [row for row in every if DEVICES[row["device"]].accelerator] or every
@@ -98,6 +100,7 @@ def place(series: Sequence[analysis.Series], counted: Collection[tuple]) -> tupl
         list(OPERATIONS).index(series[0].operation),
         not any(DEVICES[row["device"]].accelerator for row in rows),
         -len(ranks) if distributed else 0,
+        any(not math.isnan(row["first_run"]) for row in rows),
         not median(row["visits"] for row in rows) > 1,
         2 * with_counters < len(rows),
         min(ranks) > 1,

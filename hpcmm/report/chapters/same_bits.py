@@ -22,8 +22,12 @@ def compared(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def bits_table(frame: pd.DataFrame) -> Table:
-    """Make the table of one operation: a line for each variant and algorithm, over all numbers of ranks."""
+    """Make the table of one operation: a line for each variant and algorithm, over all numbers of ranks.
+
+    The machine with the most points is first.
+    """
     points = compared(frame)
+    points = points.iloc[(-points.groupby("machine")["run"].transform("size")).argsort(kind="stable")]
     alike = [part for _, part in points.groupby(["dtype", *DIMENSIONS], sort=False, dropna=False)]
     groups = [group for part in alike for _, group in part.groupby(ONE_RESULT, sort=False, dropna=False)]
     lines = [line_of(group) for group in groups]
