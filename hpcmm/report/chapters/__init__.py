@@ -87,8 +87,8 @@ def place(series: Sequence[analysis.Series], counted: Collection[tuple]) -> tupl
     """Return the place of a sweep within its chapter, for the view that is shown first.
 
     Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, sweeps of times
-    before those that compare bits, several visits before one, rungs with counters before others, ladders of one rank and
-    one size before others.
+    before those that compare bits, several visits before one, rungs with counters before others, ladders of one rank
+    and one size before others.
     """
     every = [row for each in series for row in each.rows]  # the page shows GPUs first: CPUs in a sweep do not count
     rows = [row for row in every if DEVICES[row["device"]].accelerator] or every
