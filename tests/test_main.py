@@ -959,6 +959,9 @@ def test_doctor_reports_faults_of_the_launcher(tmp_path, monkeypatch):
         ('shift 2; "$@"; "$@"', SECONDS, "each is rank 0 of 1"),
         ("echo no such host >&2; exit 3", SECONDS, "no such host"),
         ("exec sleep 1000", 0.5, "no answer within 0.5 s"),
+        ("(echo no interface; echo ---------------------; seq 999) >&2; exit 3", SECONDS, "no interface 1 2"),
+        ("(seq 999; echo OSError) >&2; exit 3", SECONDS, "999 OSError"),
+        ("exit 3", SECONDS, "-n 2 failed: exit status 3"),
     ]:
         launcher.write_text(f"#!/bin/sh\n{body}\n")
         launcher.chmod(0o755)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,12 @@ class Check:
 
 def one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def excerpt(output: str) -> str:
+    """Return a program's messages in one line: the first ones of MPI have the cause, and the last one of Python."""
+    text = " ".join(re.sub("-{20,}", " ", output).split())
+    return text if len(text) <= 400 else f"{text[:250]} ... {text[-150:]}"
 
 
 def attempt(*command: str) -> subprocess.CompletedProcess:

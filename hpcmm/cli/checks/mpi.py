@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcmm import parallel
-from hpcmm.cli.checks.check import Check, attempt, one_line
+from hpcmm.cli.checks.check import Check, attempt, excerpt, one_line
 
 # Number of ranks, as set by the launchers of Open MPI, MPICH and Intel MPI, and Slurm
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -27,7 +27,7 @@ def check_start_of_mpi() -> Iterator[Check]:
         tried = attempt(sys.executable, "-c", PRINT_SIZE)  # another process, because MPI may end it
         if tried.returncode:
             advice = "load the MPI module, or install the extra: pip install 'hpcmm[mpich]'"
-            yield Check("MPI", "error", one_line(tried.stderr[-300:]), advice)
+            yield Check("MPI", "error", excerpt(tried.stderr), advice)
 
 
 def check_mpi(comm) -> Iterator[Check]:
@@ -67,7 +67,7 @@ def check_launcher(advice: str) -> Check:
         return Check("launcher", "ok", f"{mpiexec} starts 2 ranks of one job, which exchange 1 MB")
     if tried.returncode == 0 and sizes == ["1", "1"]:
         return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", advice)
-    why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
+    why = excerpt(tried.stderr or tried.stdout) or f"exit status {tried.returncode}"
     hint = "run it yourself to see its messages; login nodes may forbid it"
     return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", hint)
 
