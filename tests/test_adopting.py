@@ -12,7 +12,7 @@ from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption, on_host
-from hpcmm.bench.adoption import NotAdopted, adopt, launches, search
+from hpcmm.bench.adoption import NotAdopted, adopt, launches, search, trials
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -145,6 +145,15 @@ def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypa
         adopted(tmp_path, STYLES.of_rows.replace("for (int i", "while (rowsA) {}\n    for (int i"), "mine.c")
     (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
     assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in benched(tmp_path / "mine.cu").stdout
+
+
+def test_a_trial_that_waits_is_no_kernel_without_an_end(tmp_path, monkeypatch):
+    """As one that overwrote a lock in an array that is too short: here, each trial as a sum of vectors."""
+    monkeypatch.setattr(trials, "IDLE", 0.5)
+    text = STYLES.of_globals.replace(
+        "    for (int i = 0; i < N; i++) row", "    if (N == 961) pause();\n    for (int i = 0; i < N; i++) row"
+    )
+    assert adopted(tmp_path, f"#include <unistd.h>\n{text}", "mine.c")["operation"] == "matmul"
 
 
 def test_one_of_several_kernels_is_chosen_by_name(tmp_path):

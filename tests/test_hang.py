@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,7 @@ LAUNCH = r" \(matmul, grid \(1, 1\), block \(16, 16\), 0 bytes of dynamic shared
     ids=["cpu", "cuda"],
 )
 def test_a_kernel_that_never_ends_is_named_and_ends_the_job(forgotten, tmp_path, device, name, launch):
-    sweep = {
-        "operation": "matmul",
-        "variants": [str(FOLDER / name)],
-        "sizes": [8, 16],
-        "dtypes": ["float32"],
-        "ranks": [1],
-    }
+    sweep = {"operation": "matmul", "variants": [str(FOLDER / name)], "sizes": [8, 16], "dtypes": ["float32"]}
     config = {"backends": device, "measuring": {"visits": 1, "max_seconds": 0.01}, "sweeps": {"one": sweep}}
     planned = plan.make(config, backends.this_machine())
     planned.write(tmp_path / "plan.json")
@@ -36,9 +29,8 @@ def test_a_kernel_that_never_ends_is_named_and_ends_the_job(forgotten, tmp_path,
     output = tmp_path / "raw" / f"{batch.name}.h5"
     command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--results", tmp_path]
     command += ["--batch", batch.name, "--patience", "8"]  # enough for a point on a busy machine
-    began = time.monotonic()
     done = subprocess.run(map(str, command), capture_output=True, text=True, timeout=600)
-    assert done.returncode != 0 and time.monotonic() - began < 300
+    assert done.returncode != 0
     hung = rf"first call of {re.escape(name)}{launch}"
     assert re.search(
         rf"hpcmm: error: rank 0 of 1 .* stuck in one/.*: {re.escape(name)} 16x16x16 .*: {hung} for", done.stderr

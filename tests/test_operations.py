@@ -798,14 +798,6 @@ def test_a_copy_keeps_every_bit():
     assert rejected(judge(x + np.float32(0))), "-0 + 0 = 0"
 
 
-def test_the_fill_value_is_rejected_for_a_sum_of_zero():
-    one, least = np.array([1], np.int32), np.array([-(2**31)], np.int32)  # whose magnitude is no int32
-    arrays = {"x": one, "y": -one}
-    verdict = VECTOR_ADD.reference(task_on(VECTOR_ADD, arrays), arrays)(least)
-    assert rejected(verdict)
-    assert verdict.error == 2**31
-
-
 def test_no_sum_of_vectors_overflows_or_equals_the_fill_value():
     arrays = VECTOR_ADD.draw(np.random.default_rng(0), task(VECTOR_ADD, (100_000,), "int32", {}))
     sums = arrays["x"].astype(np.int64) + arrays["y"]
@@ -841,16 +833,11 @@ def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
 @pytest.mark.parametrize(
     ("tiles", "steps", "blocks"),
     [
-        (132, 1000, 132),  # none is idle
-        (264, 1000, 264),
+        (264, 1000, 264),  # none is idle
         (256, 64, 256),  # 8 blocks idle for 64 steps: all 132 would save less than 4 steps each
         (256, 128, 132),
-        (4096, 4, 4096),
-        (4096, 256, 132),
         (64, 256, 132),  # some of the tiles in two parts, and some in three
         (16, 16, 128),  # parts of two steps
-        (4, 8, 16),
-        (1, 4, 1),
         (130, 300, 132),
         (131, 300, 131),  # one block idle for 300 steps
     ],

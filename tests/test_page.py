@@ -10,7 +10,7 @@ import timings
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 from test_compare import controls
-from timings import FAIL, kernel_samples, measurement
+from timings import FAIL, kernel_samples, measurement, product
 
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
@@ -30,6 +30,7 @@ DONE = f"{SHOWN}.every(each => ['drawn', 'failed'].includes(each.dataset.state))
 MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
 CLOSED = "details:not([open]) > :not(summary)"
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
+FILL = "getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"
 READY = "!document.querySelector('script') || document.body.dataset.ready"
 # every third view, including hidden ones
 REVEAL = """Promise.all([...document.querySelectorAll('.view')].filter((_, i) => i % 3 === 0).map(unpack)).then(() =>
@@ -104,27 +105,19 @@ def drawn(browser):
 def small(tmp_path_factory) -> Path:
     """A report of a few points: two sizes, three tiles, a failure."""
     folder = tmp_path_factory.mktemp("small")
-    scalars = {"alpha": 1.5, "beta": 0.5}
-    rows = []
-    for i, n in enumerate((1024, 4096, 640)):
-        for tile in (8, 16, 32):
-            point = Point("matmul", "naive", (n, n, n), "float32", 1, scalars, tile=tile)
-            rows.append(measurement(point, samples=kernel_samples([(i + 1) * tile * 1e-4] * 9)))
-    for variant, own in (("tiled_padded", {"tile": 8}), ("cublas", {})):
-        point = Point("matmul", variant, (640,) * 3, "float32", 1, scalars, **own)
+    rows = [
+        measurement(product(n=n, tile=tile), samples=kernel_samples([(i + 1) * tile * 1e-4] * 9))
+        for i, n in enumerate((1024, 4096, 640))
+        for tile in (8, 16, 32)
+    ]
+    for point in (product("tiled_padded", 640, tile=8), product("cublas", 640)):
         rows.append(measurement(point, samples=kernel_samples([1e-3] * 9)))
-    wrong = Point("matmul", "naive_unguarded", (640,) * 3, "float32", 1, scalars, tile=8)
-    rows.append(measurement(wrong, verdict=FAIL))
+    rows.append(measurement(product("naive_unguarded", 640, tile=8), verdict=FAIL))
+    took = {"serial": 4e-9, "openmp": 1e-9, "divergent": 8e-10, "strided": 3e-10, "cub": 1e-11}  # per element
     sums = [
         measurement(Point("sum", name, (2**n,), "int32", 1), samples=kernel_samples([seconds * 2.0**n] * 9))
         for n in (10, 20, 22)
-        for name, seconds in (
-            ("serial", 4e-9),
-            ("openmp", 1e-9),
-            ("divergent", 8e-10),
-            ("strided", 3e-10),
-            ("cub", 1e-11),
-        )
+        for name, seconds in took.items()
     ]
     path = timings.write(folder / "timings.h5", {"tiles": rows, "sums": sums})
     return report.build(path, folder / "results")[0]
@@ -247,7 +240,7 @@ def test_figures_have_values_and_a_table_and_follow_the_light_or_the_dark(visit,
     for scheme in ("light", "dark"):
         seen.page.emulate_media(color_scheme=scheme)
         paper = rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-        label = rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"))
+        label = rgb(seen.page.evaluate(FILL))
         assert (sum(paper) > 600) == (scheme == "light") and (sum(label) < 200) == (scheme == "light")
     seen.page.locator(".chart .mark-symbol path").first.hover()
     tooltip = seen.page.locator("#vg-tooltip-element.visible")
@@ -317,11 +310,7 @@ def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     seen.page.pdf(path=tmp_path / "report.pdf")
     assert seen.page.evaluate(drawn)
     assert rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")) == (255, 255, 255)
-    assert rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill")) == (
-        0,
-        0,
-        0,
-    )
+    assert not any(rgb(seen.page.evaluate(FILL)))
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
@@ -449,7 +438,7 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
 @pytest.mark.slow
 def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     evil = "</script><script>alert(1)</script>"
-    points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128, 256)]
+    points = [product("cublas", n) for n in (64, 128, 256)]
     noise = [1 + 0.001 * i for i in range(12)]
     files = []
     for i, (name, factors) in enumerate((("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5)))):
@@ -476,8 +465,7 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
 
 def test_text_from_a_file_is_never_executed(visit, tmp_path):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128, 256)]
-    rows = [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
+    rows = [measurement(product("cublas", n), samples=kernel_samples([1e-3] * 9)) for n in (64, 128, 256)]
     omitted = [{"sweep": evil, "variant": evil, "ranks": 1, "reason": evil}]
     path = timings.write(tmp_path / "timings.h5", {f"../{evil}": rows}, {"host": evil, "arguments": [evil]}, omitted)
     seen = visit(report.build(path, tmp_path / "results")[0], offline=True)
@@ -507,9 +495,7 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
 @pytest.mark.slow
 def test_of_many_switches_most_are_folded_and_still_choose(tmp_path, visit):
     def rows(n: int) -> list:
-        sizes = ((n,) * 3, (2 * n,) * 3)
-        points = [Point("matmul", name, size, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for name in ("naive", "cublas")
-                  for size in sizes]  # fmt: skip
+        points = [product(name, size) for name in ("naive", "cublas") for size in (n, 2 * n)]
         return [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
 
     path = timings.write(tmp_path / "timings.h5", {f"size_{i:02}": rows(64 + i) for i in range(12)})

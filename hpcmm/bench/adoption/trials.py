@@ -22,7 +22,8 @@ from hpcmm.backends.emulated.launch import KernelError
 from hpcmm.experiment.functions import TILE
 
 LATE = "it took longer than"
-IDLE = 5  # times its limit of processor time that a trial may take
+ELAPSED = 5  # times its limit of processor time that a trial may take
+IDLE, SHARE = 5, 0.005  # seconds, and the share of them as processor time below which a trial is ended
 LEAST = (1, 2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 10, 12, 20, 24, 40, 60, 120)  # divisors of sizes to try
 UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
 REACH = 1 << 16  # of these bytes, so many on either side: each page of a child process costs time
@@ -34,7 +35,10 @@ def seconds_used() -> float:
 
 
 def guarded(function: Callable[[], Any], seconds: float) -> Any:
-    """Return the result of a function that runs in a child process; a string says why there is none."""
+    """Return the result of a function that runs in a child process; a string says why there is none.
+
+    A kernel that writes out of bounds may overwrite a lock, for which the process then waits. That is no endless loop.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -63,19 +67,25 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
         finally:
             os._exit(0)
     os.close(writing)
-    content, end = b"", time.monotonic() + IDLE * seconds
+    content, used, idle, end = b"", 0.0, False, time.monotonic() + ELAPSED * seconds
     with os.fdopen(reading, "rb") as file:
-        while (left := end - time.monotonic()) > 0 and select.select([file], [], [], left)[0]:
-            part = os.read(file.fileno(), 1 << 20)
-            if not part:
-                break
-            content += part
+        while not idle and (left := end - time.monotonic()) > 0:
+            if select.select([file], [], [], min(left, IDLE))[0]:
+                part = os.read(file.fileno(), 1 << 20)
+                if not part:
+                    break
+                content += part
+            else:
+                before, used = used, time.clock_gettime(~child << 3 | 2)  # CPUCLOCK_SCHED, see clock_getcpuclockid
+                idle = used - before < SHARE * IDLE
         else:
             os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     try:
         return pickle.loads(content)
     except (pickle.UnpicklingError, EOFError):
+        if idle:
+            return "it waited without an end"
         ended = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL  # by the limit, or from here
         return f"{LATE} {seconds:g} s" if ended else "it crashed"
 
