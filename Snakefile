@@ -11,7 +11,7 @@ from hpcmm.system import surroundings
 from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
-from hpcmm.experiment.config import locate_files, merge_into, read_config
+from hpcmm.experiment.config import read_config
 from hpcmm.system.reader import naming, typed
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
@@ -53,11 +53,8 @@ try:
             raise HpcmmError("--cores: less than 1 is not allowed; allowed: 1 or more, or all")
         # a config file from the command line replaces ours instead of being merged into it
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
-        EXPERIMENT = read_config(*FILES)
-        merge_into(EXPERIMENT, config)  # which has the values of the files again
         CHANGES = typed(workflow.config_settings.config)  # Snakemake reads nested numbers as texts
-        merge_into(EXPERIMENT, CHANGES)
-        locate_files(EXPERIMENT, FILES[-1])
+        EXPERIMENT = read_config(*FILES, changes=CHANGES)
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster
             PLAN = plan.make(

@@ -4,7 +4,6 @@ import argparse
 import itertools
 import operator
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hpcmm import backends
@@ -22,7 +21,7 @@ from hpcmm.system.streams import tabulated
 
 def run(arguments: argparse.Namespace) -> int:
     path = arguments.configfile or init.config()
-    config = overridden(path, arguments.config)
+    config = read_config(path, changes=changes_of(arguments.config))
     with naming(path):
         machine = site.of_folder().machine() if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
@@ -67,9 +66,9 @@ def points_of(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
 
 
-def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Read a config and its overrides as ``hpcmm run``: ``KEY=VALUE`` replaces a value or merges two mappings."""
-    config = read_config(path)
+def changes_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """Read changes of a config as ``hpcmm run``: ``KEY=VALUE`` replaces a value or merges two mappings."""
+    changes: dict[str, Any] = {}
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
@@ -78,5 +77,5 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         parsed = parse(value, f"--config {override}")
         for name in reversed(key.split(".")):
             parsed = {name: parsed}
-        merge_into(config, parsed)
-    return config
+        merge_into(changes, parsed)
+    return changes

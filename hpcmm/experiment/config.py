@@ -31,7 +31,8 @@ MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, measurin
 INTEGERS, FRACTIONS = (1, 16), (0.0625, 64)
 
 
-def read_config(*paths: str | Path) -> dict[str, Any]:
+def read_config(*paths: str | Path, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read a config from files, of which later ones change earlier ones, and the changes of a command line."""
     config: dict[str, Any] = {}
     for path in paths:
         read = parse(text_of(path), path)
@@ -40,6 +41,8 @@ def read_config(*paths: str | Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: {wrong}; allowed: keys with values")
         locate_files(read, path)
         merge_into(config, read)
+    merge_into(config, changes or {})
+    locate_files(config, paths[-1])
     return config
 
 

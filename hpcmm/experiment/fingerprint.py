@@ -42,12 +42,12 @@ def digest(value: Any) -> str:
 
 def forget() -> None:
     """Clear the caches of sources, which may have changed."""
-    for cached in (_file_text, of_code, versions):
+    for cached in (_file_text, of_code, of_algorithm, versions):
         cached.cache_clear()
     _digests.clear()
 
 
-_digests: dict[tuple, str] = {}  # of tasks and algorithms, because many points share them
+_digests: dict[tuple, str] = {}  # of tasks, because many points share them
 
 
 def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool) -> str:
@@ -103,15 +103,13 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     return digest(parts)
 
 
+@functools.cache
 def of_algorithm(algorithm: Algorithm) -> str:
     """Return a digest of the code that distributes an operation by an algorithm."""
-    key = (id(algorithm),)
-    if key not in _digests:
-        folder = PACKAGE / "parallel" / "transports"
-        modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
-        transports = [(module, name) for module in modules for name in _definitions(module, _file_text(module))]
-        _digests[key] = of_code((defined(algorithm.distribution), *transports))
-    return _digests[key]
+    folder = PACKAGE / "parallel" / "transports"
+    modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
+    transports = [(module, name) for module in modules for name in _definitions(module, _file_text(module))]
+    return of_code((defined(algorithm.distribution), *transports))
 
 
 def of_source(operation: Operation, variant: Variant) -> str:

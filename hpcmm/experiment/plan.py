@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcmm import kernels
 from hpcmm.experiment import extensions, fingerprint
-from hpcmm.experiment.config import Sweep, locate_files, merge_into, read_config, validated
+from hpcmm.experiment.config import Sweep, read_config, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.extensions import SOURCES
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
@@ -165,9 +165,7 @@ class Plan:
         """Return what was edited since this plan, the config or the sources of batches; empty if nothing was."""
         paths = [results.parent / each for each in self.files]
         if paths and all(path.exists() for path in paths):
-            config = read_config(*paths)
-            merge_into(config, self.changes)
-            locate_files(config, paths[-1])
+            config = read_config(*paths, changes=self.changes)
             extensions.load(extensions.named(config))
             with naming(paths[-1]):
                 if digest(validated(config)[0]) != digest(self.config):

@@ -89,15 +89,11 @@ class Tools:
                 raise Refused(f"does not compile:\n{message or f'exit status {process.returncode}'}")
             return [output.read(int(output.readline())) for _ in results] or [output.read()]
 
-    def compile(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
-        """Compile the source, or a text that includes it; refuse files outside its folder and the system."""
-        self.preprocess(command, text, own)
-        self.build(command, text, own)
-
-    def preprocess(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
+    def preprocess(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
+        """Refuse files outside the folder of the source, or of a text that includes it, and the system."""
         self.check_read(self.run([*command, "-M"], text=text, read=own)[0], command[0], own)
 
-    def build(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
+    def build(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
         """Write the library, and check which files the assembler reads."""
         more = [f"-Wa,--MD,{self.scratch}/read", "-o", "built.so"]
         by_assembler, built = self.run([*command, *more], ["read", "built.so"], text, own)
@@ -127,7 +123,9 @@ def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
     if not command:
         raise NotGraded("there is no C compiler on this machine: install gcc, or set CC")
     defines = [f"-D{name}={value}" for name, value in macros.items()]
-    tools.compile([*shlex.split(command), *modules.FLAGS, *defines, str(tools.source)])
+    whole = [*shlex.split(command), *modules.FLAGS, *defines, str(tools.source)]
+    tools.preprocess(whole)
+    tools.build(whole)
 
 
 def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Entry:

@@ -186,18 +186,17 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def located(message: str, library: Path, source: Path, run: Callable[[Sequence[str]], str] = output_of) -> str:
-    """Return a message of the header with the line of the source in place of an address in the library."""
-    return PLACE.sub(lambda place: line_of(place, library, source, run), message)
+    """Return a message of the header with lines of the source, and of its headers, in place of addresses."""
 
+    def line_of(place: re.Match) -> str:
+        command = ["addr2line", "--inlines", "--exe", str(library), hex(int(place[1], 16) - 1)]  # of the call
+        for frame in run(command).splitlines():
+            file, _, line = frame.partition(" (")[0].rpartition(":")
+            if line.isdecimal() and Path(file).name not in ("??", *(each.name for each in FILES)):
+                return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != source.name else "")
+        return "in an unknown line"
 
-def line_of(place: re.Match, library: Path, source: Path, run: Callable[[Sequence[str]], str]) -> str:
-    """Return the line of the source, or of a header that it includes, at an address in the library."""
-    command = ["addr2line", "--inlines", "--exe", str(library), hex(int(place[1], 16) - 1)]  # of the call
-    for frame in run(command).splitlines():
-        file, _, line = frame.partition(" (")[0].rpartition(":")
-        if line.isdecimal() and Path(file).name not in ("??", *(each.name for each in FILES)):
-            return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != source.name else "")
-    return "in an unknown line"
+    return PLACE.sub(line_of, message)
 
 
 def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Path) -> HostKernel:

@@ -1,7 +1,6 @@
 """Checks of Slurm, of other programs, and of the folders that runs use."""
 
 import errno
-import importlib.metadata
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from hpcmm.cli.checks.check import Check, attempt, one_line
 from hpcmm.cluster import leftovers
 from hpcmm.grading import sandbox
 from hpcmm.store import StoreError, require_writable
+from hpcmm.system import text
 
 ENOUGH_DISK = 1 << 30
 MAKE_ROOM = "make room, or write elsewhere: hpcmm run --directory"
@@ -47,11 +47,8 @@ def check_programs() -> Iterator[Check]:
             yield Check(name, "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
         else:
             yield Check(name, "warning", f"no {program}", use)
-    try:
-        yield Check("Snakemake", "ok", importlib.metadata.version("snakemake"))
-    except importlib.metadata.PackageNotFoundError:
-        advice = "required to start runs: pip install 'hpcmm[workflow]'"
-        yield Check("Snakemake", "warning", "not installed", advice)
+    found, advice = text.version("snakemake"), "required to start runs: pip install 'hpcmm[workflow]'"
+    yield Check.of("Snakemake", bool(found), found or "not installed", advice)
 
 
 def check_isolation() -> Iterator[Check]:
