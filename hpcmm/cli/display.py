@@ -12,12 +12,9 @@ from hpcmm.bench.journal import is_complete
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import rounded_duration
 from hpcmm.model import HpcmmError
-from hpcmm.system.streams import width
 from hpcmm.system.text import folded
 
 SECONDS_BETWEEN_LINES = 60  # without a terminal
-BAR = 20  # columns
-ERASE = "\r\x1b[K"  # the codes of a terminal that erase the line
 # Lines of jobs: a visit of a point, and the end of a visit of a batch
 POINT = re.compile(
     r"\[ *(?P<done>\d+)/(?P<total>\d+)\] (?P<sweep>[^/\s]+)/\S+ (?P<text>.*) "
@@ -66,11 +63,19 @@ class Terminal(Lines):
     """Show progress in one live line, and each sweep that is finished in a line above it."""
 
     def __init__(self, results: Path):
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
         super().__init__(results)
-        self.share, self.text = 0.0, "starting"  # of the live line
+        text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+        # no refresh by itself: the machine is measured
+        self.progress = Progress(BarColumn(bar_width=20), text, console=console, transient=True, auto_refresh=False)
+        self.task = self.progress.add_task("starting", total=1)
         self.seconds: dict[str, float] = defaultdict(float)  # by sweep, of its points
         self.wrong: dict[str, set[str]] = defaultdict(set)
-        self.draw()
+        self.progress.start()
 
     def take(self, line: str) -> None:
         if point := POINT.match(line):
@@ -83,23 +88,22 @@ class Terminal(Lines):
         super().take(line)
 
     def say(self, line: str) -> None:
-        super().say(ERASE + folded(line.rstrip("\n"), width(sys.stderr)))
-        self.draw()
+        console = self.progress.console
+        console.print(folded(line.rstrip("\n"), console.width))
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
-        self.share = done / total
-        self.jobs(f"{done}/{total}  {f'{left} left to measure  {sweep}' if done < total else 'writing the report'}")
+        doing = f"{left} left to measure  {sweep}" if done < total else "writing the report"
+        self.live(f"{done}/{total}  {doing}", completed=done, total=total)
 
     def jobs(self, text: str) -> None:
-        """Update the live line, at most once a second: the machine is measured."""
-        self.text = text
-        if time.monotonic() >= self.due:
-            self.due = time.monotonic() + 1
-            self.draw()
+        self.live(text)
 
-    def draw(self) -> None:
-        line = f"[{'#' * round(BAR * self.share):{BAR}}] {self.text}"
-        print(ERASE + line[: width(sys.stderr) - 1], end="", file=sys.stderr, flush=True)
+    def live(self, text: str, **progress: int) -> None:
+        """Update the live line, at most once a second."""
+        now = time.monotonic()
+        self.progress.update(self.task, description=text, refresh=now >= self.due, **progress)
+        if now >= self.due:
+            self.due = now + 1
 
     def finished(self, sweep: str) -> None:
         with suppress(HpcmmError, OSError):
@@ -111,7 +115,7 @@ class Terminal(Lines):
                 self.say(f"{sweep}: {count} points in {rounded_duration(self.seconds.pop(sweep, 0.0))}, {verdict}")
 
     def close(self) -> None:
-        print(ERASE, end="", file=sys.stderr, flush=True)
+        self.progress.stop()
 
 
 def of(results: Path) -> Lines:
