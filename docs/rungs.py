@@ -500,8 +500,7 @@ def _remaining(rung: Rung, run: Published) -> Iterator[str]:
     rows = run.of(rung)
     if rows:
         facts = run.known.facts(rows[0])
-        limit = steps.clause(why.limit(rows[0], facts))
-        yield escaped(f"In the published run, in {rows[0]['dtype']}: {limit}.")
+        yield escaped(f"In the published run, in {rows[0]['dtype']}: {why.limit(rows[0], facts)}.")
     if rung.above:
         yield f"The next rung is [`{rung.above.name}`]({page_of(rung.operation, rung.above)}.md): {rung.above.change}."
     else:

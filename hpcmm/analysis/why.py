@@ -23,6 +23,7 @@ from hpcmm.model.quantities import RESOURCES, STALLS
 from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
+from hpcmm.system.text import amount, number, percent, whole
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
 CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not distinguished from noise
@@ -42,14 +43,6 @@ Verdict = Literal["faster", "slower", "same", "unclear"]
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """A clause with a place ``{}`` for each number. A number has the name of its form, for example ``"percent"``."""
-
-    text: str
-    numbers: tuple[tuple[float, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class Quantity:
     """A number that a step may change."""
 
@@ -57,7 +50,7 @@ class Quantity:
     # Clause with a place for the number of the rung and one for that of the rung before; ``{work}`` is the unit of work
     # of the operation
     text: str
-    form: str = "number"  # how the numbers are formatted
+    form: str = "number"  # how the numbers are formatted, a key of ``FORMS``
     less: bool = True  # whether a smaller value is faster
     unit: str = ""  # the unit of the hardware that it loads, a key of ``UNITS``; empty if unknown
     # total, number: ``total`` is the product of this quantity and ``number``. This quantity is a reason only if it
@@ -67,6 +60,13 @@ class Quantity:
     number: str = ""
     wait: bool = False  # whether it is a share of the time of warps, which explains no more of the time than that share
 
+
+def count(value: float) -> str:
+    """Format a number that is often whole, ``"8"`` or ``"15.5"``."""
+    return whole(value) if value == round(value) else number(value)
+
+
+FORMS = {each.__name__: each for each in (number, percent, count, amount)}
 
 # Units of the hardware whose use is counted: name, and key of ``facts``
 UNITS = {"shared memory": "shared_pipe", "the FMA pipe": "fma", "DRAM": "dram"}
@@ -99,12 +99,12 @@ class Step:
     verdict: Verdict
     # reasons, despite: quantities that explain the verdict, and quantities that contradict it. For ``"same"``,
     # quantities that changed without effect.
-    reasons: tuple[Evidence, ...]
-    despite: tuple[Evidence, ...]
+    reasons: tuple[str, ...]
+    despite: tuple[str, ...]
     source: str  # what the reasons come from: ``"counters"``, ``"resources"``, ``"traffic"`` or ``"nothing"``
     counted: str  # what the counters are of, if not of this operation in this element type
 
-    limit: Evidence  # what limits the rung now
+    limit: str  # what limits the rung now
     # facts_below, facts: from ``Known.facts``
     facts_below: Mapping[str, Any]
     facts: Mapping[str, Any]
@@ -291,8 +291,8 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
     units = _units(before, after, rung, below, verdict)
     change = (after["sm"] - before["sm"]) * (1 if verdict == "faster" else -1)
     if verdict in ("faster", "slower") and not (units or reasons) and change >= SHARE:
-        text = "the busiest unit of the SM is busy {} of the time instead of {}"
-        units.append(Evidence(text, ((after["sm"], "percent"), (before["sm"], "percent"))))
+        now, then = percent(after["sm"]), percent(before["sm"])
+        units.append(f"the busiest unit of the SM is busy {now} of the time instead of {then}")
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
     if source != "counters" and math.isfinite(before["line_bytes"]) and math.isfinite(after["line_bytes"]):
         source = "traffic"
@@ -319,7 +319,6 @@ def _verdict(ratio: float, low: float, high: float) -> Verdict:
 class _Change:
     name: str
     text: str
-    numbers: tuple[tuple[float, str], ...]
     helps: bool
     size: float
     unit: str
@@ -344,20 +343,18 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
             continue
         helps = (change < 0) == each.less
         use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
-        numbers = ((after[each.name], each.form), (before[each.name], each.form))
+        text = each.text.format(*(FORMS[each.form](facts[each.name]) for facts in (after, before)), work=work)
         size = abs(after[each.name] - before[each.name]) if each.wait else abs(change)
-        yield _Change(each.name, each.text.replace("{work}", work), numbers, helps, size, each.unit, use)
+        yield _Change(each.name, text, helps, size, each.unit, use)
 
 
-def _shown(changes: Sequence[_Change], most: int) -> Iterator[Evidence]:
+def _shown(changes: Sequence[_Change], most: int) -> Iterator[str]:
     """Yield the clauses of the first changes; the first clause of each unit notes it if that unit is not busy."""
     units = set()
     for each in changes[:most]:
-        text, numbers = each.text, each.numbers
-        if each.use < BUSY and each.unit not in units:
-            text, numbers = f"{text} ({each.unit} is only {{}} busy)", (*numbers, (each.use, "percent"))
+        idle = each.use < BUSY and each.unit not in units
         units.add(each.unit)
-        yield Evidence(text, numbers)
+        yield each.text + (f" ({each.unit} is only {percent(each.use)} busy)" if idle else "")
 
 
 def _logarithm(before: float, after: float) -> float:
@@ -369,36 +366,38 @@ def _logarithm(before: float, after: float) -> float:
     return math.log(after / before)
 
 
-def _units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> list[Evidence]:
+def _units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> list[str]:
     """Report another arithmetic, and for a clear verdict a rung that alone is faster than the FMA units can be."""
     found = []
     own, other = (row["arithmetic"] or f"{row['dtype']} arithmetic" for row in (rung, below))
     if own != other:
-        found.append(Evidence(f"it computes with {own} instead of {other}"))
+        found.append(f"it computes with {own} instead of {other}")
     if verdict in ("faster", "slower") and after["of_fma"] > 1 >= before["of_fma"]:
-        text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
-        found.append(Evidence(text, ((after["of_fma"], "percent"),)))
+        share = percent(after["of_fma"])
+        found.append(f"its rate is {share} of what the FMA units can do at this clock, so tensor cores compute it")
     return found
 
 
-def limit(row: Row, facts: Row) -> Evidence:
+NO_LIMIT = "the limit is not known: the file has no counters for it"
+
+
+def limit(row: Row, facts: Row) -> str:
     """Return what limits a rung: the busiest unit, or that none of the counted ones is busy."""
     use = {unit: facts[name] for unit, name in UNITS.items() if math.isfinite(facts[name])}
     if not use:
         if math.isfinite(row["fraction"]):
-            return Evidence(f"it reaches {{}} of the limit of {row['ceiling']}", ((row["fraction"], "percent"),))
-        return Evidence("the limit is not known: the file has no counters for it")
+            return f"it reaches {percent(row['fraction'])} of the limit of {row['ceiling']}"
+        return NO_LIMIT
     unit = max(use, key=use.__getitem__)
     if use[unit] >= BUSY:
-        return Evidence(f"{unit} is busy {{}} of the time, more than any other unit counted", ((use[unit], "percent"),))
-    numbers = tuple((share, "percent") for share in use.values())
+        return f"{unit} is busy {percent(use[unit])} of the time, more than any other unit counted"
     waits = {what: facts[f"stalled_{name}"] for name, what in STALLS.items() if facts[f"stalled_{name}"] > 0}
-    names = ", ".join(f"{name} {{}}" for name in use)
+    names = ", ".join(f"{name} {percent(share)}" for name, share in use.items())
     if facts["sm"] >= BUSY:
-        text = f"the busiest unit of the SM is busy {{}} of the time; the counters do not name it ({names})"
-        return Evidence(text, ((facts["sm"], "percent"), *numbers))
+        share = percent(facts["sm"])
+        return f"the busiest unit of the SM is busy {share} of the time; the counters do not name it ({names})"
     text = f"no counted unit is busy ({names}"
     if not waits:
-        return Evidence(f"{text}): the kernel waits, but the counters do not show for what", numbers)
+        return f"{text}): the kernel waits, but the counters do not show for what"
     most = max(waits, key=waits.__getitem__)
-    return Evidence(f"{text}); warps wait longest for {most}, {{}} of their time", (*numbers, (waits[most], "percent")))
+    return f"{text}); warps wait longest for {most}, {percent(waits[most])} of their time"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from hpcmm import analysis
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.system.text import RAISED, number, plural
-from hpcmm.system.text import percent as percent
+from hpcmm.system.text import RAISED, amount, number, percent, plural, whole  # noqa: F401 (amount, whole)
 
 GIGA = 1e9
 TERA = 1e12
@@ -61,19 +60,6 @@ def beyond(value: float, limit: float) -> str:
 def billions(value: float) -> str:
     """Format as ``number``, in units of 10⁹."""
     return number(value / 1e9)
-
-
-def whole(count: float) -> str:
-    """Format a whole number, ``"8,192"``; empty for NaN."""
-    return f"{count:,.0f}" if math.isfinite(count) else ""
-
-
-def amount(size: float) -> str:
-    """Format bytes with a binary unit, ``"48 KiB"``."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= scale:
-            return f"{float(f'{size / scale:.4g}'):,.10g} {unit}"
-    return f"{size:.0f} B"
 
 
 def duration(seconds: float) -> str:

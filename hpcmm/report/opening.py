@@ -18,7 +18,6 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats
 from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
-from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, machines_in_order
 from hpcmm.report.vega import Figure
 
@@ -76,7 +75,7 @@ def _answers(
         about = dict(zip(names, values, strict=True))
         if headline := told("Fastest product", **about):
             best = findings.quickest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
-            reason = f"Why: {clause(limit(best, known.facts(best)))}."
+            reason = f"Why: {limit(best, known.facts(best))}."
             here = frame[(frame["machine"] == about["machine"]) & (frame["device"] == about["device"])]
             yield replace(headline, more=[*headline.more, reason, _belief(here, noise[values[:2]])], **about)
 

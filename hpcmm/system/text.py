@@ -122,6 +122,19 @@ def percent(share: float) -> str:
     return f"{_positional(100 * share, PERCENT_DIGITS)} %" if math.isfinite(share) else ""
 
 
+def whole(count: float) -> str:
+    """Format a whole number, ``"8,192"``; empty for NaN."""
+    return f"{count:,.0f}" if math.isfinite(count) else ""
+
+
+def amount(size: float) -> str:
+    """Format bytes with a binary unit, ``"48 KiB"``."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= scale:
+            return f"{float(f'{size / scale:.4g}'):,.10g} {unit}"
+    return f"{size:.0f} B"
+
+
 def _positional(value: float, digits: int) -> str:
     """Format with at least as many significant digits, without an exponent."""
     if value == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis.why import Evidence, Step
+from hpcmm.analysis.why import NO_LIMIT, Step
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.report import formats, vega
@@ -102,13 +102,6 @@ def _names(labels: Sequence[str], along: Sequence[float], up: Sequence[float]) -
     return names, sides
 
 
-def count(value: float) -> str:
-    """Format a number that is often whole, ``"8"`` or ``"15.5"``."""
-    return formats.whole(value) if value == round(value) else formats.number(value)
-
-
-FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
-
 FROM = {"resources": "resources", "traffic": "source"}  # where reasons come from, besides counters
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
@@ -116,10 +109,6 @@ UNEXPLAINED = {
     "traffic": "The reason is not known: neither the traffic of the source nor the number of threads explains it.",
     "nothing": "The reason is not known: this device has neither counters nor resources.",
 }
-
-
-def clause(evidence: Evidence) -> str:
-    return evidence.text.format(*(FORMS[form](value) for value, form in evidence.numbers))
 
 
 def effect(step: Step) -> str:
@@ -138,7 +127,7 @@ def verdict(step: Step) -> str:
 
 
 def reason(step: Step) -> str:
-    reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
+    reasons, despite = map("; ".join, (step.reasons, step.despite))
     clear = step.verdict in ("faster", "slower")
     parts = []
     if step.source in FROM and step.reasons:
@@ -159,8 +148,8 @@ def reason(step: Step) -> str:
 
 
 def sentence(step: Step) -> str:
-    told = step.limit.numbers or (step.source in ("counters", "resources") and step.rung["gpu"])
-    limit = _sentence(clause(step.limit)) if step.source != "nothing" and told else ""
+    told = step.limit != NO_LIMIT or (step.source in ("counters", "resources") and step.rung["gpu"])
+    limit = _sentence(step.limit) if step.source != "nothing" and told else ""
     return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
 
 
@@ -200,7 +189,7 @@ def _page(step: Step) -> str:
 def cause(step: Step) -> str:
     """Return the strongest reason of a significant step; empty without one."""
     known = step.reasons if step.verdict in ("faster", "slower") else ()
-    return _sentence(clause(known[0])) if known else ""
+    return _sentence(known[0]) if known else ""
 
 
 def notes(steps: Sequence[Step]) -> list[str]:
