@@ -16,6 +16,7 @@ from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Sample
 from hpcmm.operations import dimensions
 from hpcmm.report import chapters, export, headlines
+from hpcmm.report.ratio import Ratio
 
 
 def reduction(variant, n=1024, dtype="int32", ranks=1):
@@ -316,11 +317,12 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
         measurement(product("pitched", n=128, tile=8), samples=kernel_samples(times)),
         measurement(product("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
-    (row,) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(*rows))))
+    ((row, plain),) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(*rows))))
+    gain = Ratio.of(row, plain)
     assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
     half = math.log(row["seconds_high"] / row["seconds"])
-    assert row["gain"] == pytest.approx(4.0)
-    assert [row["gain_low"], row["gain_high"]] == pytest.approx([4 * math.exp(-2 * half), 4 * math.exp(2 * half)])
+    assert gain.value == pytest.approx(4.0)
+    assert [gain.low, gain.high] == pytest.approx([4 * math.exp(-2 * half), 4 * math.exp(2 * half)])
 
 
 def test_a_roofline_has_the_fastest_points_and_highest_rates():

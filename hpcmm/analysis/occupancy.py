@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis.tidy import points, precisions, row_dicts
+from hpcmm.analysis.tidy import points, row_dicts
 from hpcmm.model import HpcmmError, Task
 from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.dtypes import DTYPES
@@ -37,8 +37,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
     by_grid = (rows["grid_x"] * rows["grid_y"]).argsort(kind="stable")
     rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype", "gpu"], sort=False).tail(1)
-    rows = rows.assign(precision=precisions(rows)).sort_values(["operation", "place", "precision"], kind="stable")
-    rows = rows.drop(columns="precision").reset_index(drop=True)
+    rows = rows.sort_values(["operation", "place", "precision"], kind="stable", ignore_index=True)
     return rows.join(pd.DataFrame([occupancy_of(row) for row in row_dicts(rows)], index=rows.index))
 
 

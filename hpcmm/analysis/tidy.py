@@ -54,7 +54,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
     The columns are those of group measurements and
 
     - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, if the sweep sets it; ``label``: both;
-      ``place``: position of the label in the order of the ladder; ``setting``: parameters of the operation;
+      ``place``: position of the label in the order of the ladder; ``precision``: that of the element type among those
+      of the operation, unknown types are last; ``setting``: parameters of the operation;
       ``arithmetic``: of the contender, if it is not that of the element type; ``role``: whether the contender is a
       ``"rung"``, a ``"baseline"``, or a library for ``"context"``;
     - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers below;
@@ -165,12 +166,11 @@ def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
 
 
 def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add the columns that name a measurement: rung, memory, label, place, setting, arithmetic, role, result."""
-    variants = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
+    """Add the columns that name a measurement, from ``rung`` to ``result``."""
+    records = {(of.name, each.name): (i, each) for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
     algorithms = {name: i for i, name in enumerate(ALGORITHMS)}
-    records = {(of.name, each.name): each for of in OPERATIONS.values() for each in of.ladder}
     defaults = {"pinned": -1, "baseline": 0}  # profiles have no such columns
-    named, places = [], []
+    named, places, precisions = [], [], []
     names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", *defaults, *added]
     complete = frame.assign(**{name: frame.get(name, value) for name, value in defaults.items()})
     distinct, which = visits.kinds(complete, names)
@@ -182,16 +182,19 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
         memory = {1: "pinned", 0: "pageable"}.get(row["pinned"], "") if own else ""
         given = [name for name in OPERATIONS[operation].scalars if name in row and not np.isnan(row[name])]
         setting = ", ".join(f"{name} {row[name]:g}" for name in sorted(given))
-        record = records.get((operation, contender))
+        ladder, record = records.get((operation, contender), (np.inf, None))
         arithmetic = record.arithmetic.get(row["dtype"], "") if record else ""
         role = "baseline" if row["baseline"] else "context" if record and record.context else "rung"
+        dtypes = [*OPERATIONS[operation].dtypes, row["dtype"]]
         named.append((rung, memory, setting, arithmetic, role, " ".join(filter(None, (rung, memory)))))
-        ladder, turn = variants.get((operation, contender), np.inf), algorithms.get(algorithm, np.inf)
+        precisions.append(dtypes.index(row["dtype"]))
+        turn = algorithms.get(algorithm, np.inf)
         places.append((ladder, contender, turn, algorithm, {"pageable": 0, "pinned": 1}.get(memory, 0), tile))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
     names = ["rung", "memory", "setting", "arithmetic", "role", "label"]
     frame[names] = pd.DataFrame(named, columns=names, dtype=object).iloc[which].set_axis(frame.index)
     frame["place"] = np.array([order[place] for place in places], int)[which]
+    frame["precision"] = np.array(precisions, int)[which]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
 
@@ -358,9 +361,8 @@ def profiles(columns: Columns) -> pd.DataFrame:
         wavefronts = rows[f"shared_{kind}_wavefronts"]
         free = wavefronts - rows[f"shared_{kind}_conflicts"]
         rows[f"{kind}_conflict_factor"] = wavefronts / free.where(free > 0)
-    rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["operation"])[0])
-    rows = rows.sort_values(["position", "place", "precision"], kind="stable")
-    return rows.drop(columns=["precision", "position"]).reset_index(drop=True)
+    rows = rows.assign(position=pd.factorize(rows["operation"])[0])
+    return rows.sort_values(["position", "place", "precision"], kind="stable", ignore_index=True)
 
 
 def unprofiled(columns: Columns) -> dict[str, str]:
@@ -384,13 +386,6 @@ def on_accelerator(frame: pd.DataFrame) -> pd.Series:
 def is_own(frame: pd.DataFrame) -> pd.Series:
     """Return whether each row is the variant of its point, and not the baseline measured with it."""
     return (frame["contender"] == frame["variant"]) & (frame["contender_algorithm"] == frame["algorithm"])
-
-
-def precisions(rows: pd.DataFrame) -> list[int]:
-    """Return the position of the element type among those of the operation; unknown types are last."""
-    known = {name: operation.dtypes for name, operation in OPERATIONS.items()}
-    pairs = [(known[operation], dtype) for operation, dtype in zip(rows["operation"], rows["dtype"], strict=True)]
-    return [dtypes.index(dtype) if dtype in dtypes else len(dtypes) for dtypes, dtype in pairs]
 
 
 def runs(columns: Columns) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from hpcmm import store
 from hpcmm.analysis.levels import ceilings, levels
-from hpcmm.analysis.tidy import ENDS, MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
+from hpcmm.analysis.tidy import ENDS, MISSING, Columns, is_own, passed_samples, points, row_dicts
 from hpcmm.model import HpcmmError
 from hpcmm.model.quantities import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
@@ -40,7 +40,7 @@ class Series:
     @property
     def key(self) -> tuple:
         """``SERIES`` of all points."""
-        return tuple(getattr(self, name) for name in SERIES)
+        return values(vars(self), SERIES)
 
     @functools.cached_property
     def rows(self) -> list[Row]:
@@ -50,11 +50,10 @@ class Series:
 def series(frame: pd.DataFrame) -> Iterator[Series]:
     """Split the points into series, with sweeps in the order of the file, without resource columns."""
     rows = points(frame).drop(columns=list(RESOURCES))
-    rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["sweep"])[0])
+    rows = rows.assign(position=pd.factorize(rows["sweep"])[0])
     rows = rows.sort_values(["position", "precision", "ranks", "setting", *dimensions(), "place"], kind="stable")
     for (sweep, operation, dtype, ranks, setting), part in rows.groupby(SERIES, sort=False):
-        part = part.drop(columns=["precision", "position"]).reset_index(drop=True).copy()
-        yield Series(sweep, operation, dtype, int(ranks), setting, part)
+        yield Series(sweep, operation, dtype, int(ranks), setting, part.reset_index(drop=True).copy())
 
 
 def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tuple[Columns, pd.DataFrame]:
@@ -158,25 +157,16 @@ def pooled(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**times, **rates, **ratios)
 
 
-def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
-    """Compare pitched rungs with the rungs that run the same kernel on unpadded rows.
-
-    Return the pitched points that have a partner; ``plain``, the variant of the partner; and ``gain``, ``gain_low``,
-    ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme quotients of both
-    intervals.
-    """
+def pitch_pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Return the points of pitched rungs, each with that of the same kernel on unpadded rows, where both passed."""
     kernels = {v.name: v.counterpart for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
     names = (*dimensions(), "dtype", "ranks", "setting", "memory", "tile")
     plain: dict[tuple, Row] = {}
     passed = [(row, values(row, names)) for row in rows if row["result"] == "PASS"]
     for row, at in passed:
         plain.setdefault((row["variant"], *at), row)
-    pairs = []
-    for row, at in passed:
-        if other := plain.get((kernels.get(row["variant"]), *at)):
-            gains = {f"gain{end}": other[f"seconds{end}"] / row[f"seconds{opposite}"] for end, opposite in ENDS}
-            pairs.append(row | {"plain": other["variant"]} | gains)
-    return pairs
+    pairs = ((row, plain.get((kernels.get(row["variant"]), *at))) for row, at in passed)
+    return [(row, other) for row, other in pairs if other]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hpcmm.analysis.tidy import ENDS
 from hpcmm.analysis.views import Row
 from hpcmm.report import formats
 
 SAME = "no significant difference"
 UNKNOWN = "no interval: the spread between visits is unknown or too large"
-ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
-
 LIBRARIES = {"ratio": "library", "tuned_ratio": "tuned_library"}  # a column of speeds: that of the library's name
 
 
@@ -33,8 +32,7 @@ class Ratio:
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
         """Return the seconds of ``slow`` divided by those of ``fast``."""
-        ends = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
-        return cls(slow[seconds] / fast[seconds], *ends, differing(fast, slow))
+        return cls(*(slow[seconds + one] / fast[seconds + other] for one, other in ENDS), differing(fast, slow))
 
     @classmethod
     def to_library(cls, row: Row, column: str = "ratio") -> Ratio:

@@ -99,6 +99,23 @@ def first_of_labels(rows: Iterable[Mapping]) -> list[Mapping]:
     return sorted(first.values(), key=lambda row: row["place"])
 
 
+def lags(rows: Iterable[Mapping], *by: str) -> dict[tuple, float]:
+    """Return the times of groups over those of the fastest of their device, the fastest group first.
+
+    It is the median over sizes. A group is the rows with the same values of ``by``.
+    """
+    alike, least, timed = ("operation", "dtype", "ranks", "device", *dimensions()), {}, []
+    for row in rows:
+        seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
+        group, at = analysis.values(row, by), analysis.values(row, alike)
+        timed.append((group, at, seconds if seconds > 0 else math.inf))
+        least[at] = min(timed[-1][-1], least.get(at, math.inf))
+    ratios: dict[tuple, list[float]] = {}
+    for group, at, seconds in timed:
+        ratios.setdefault(group, []).append(seconds / least[at] if seconds < math.inf else math.inf)
+    return dict(sorted(((group, median(each)) for group, each in ratios.items()), key=lambda each: each[::-1]))
+
+
 def quantity(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", **more}
 
@@ -119,26 +136,15 @@ def styled(rows: Sequence[Mapping], field: str = "label", **legend: Any) -> list
     The pairs that lag least behind the fastest of their device choose first. Baselines have the colour of the text,
     other libraries are grey.
     """
-    size = ("operation", "dtype", "ranks", "device", *dimensions())
-    least: dict[tuple, float] = {}
-    timed = []
-    for row in rows:
-        seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
-        at = analysis.values(row, size)
-        timed.append(((row["variant"], row["algorithm"]), seconds if seconds > 0 else math.inf, at))
-        least[at] = min(timed[-1][1], least.get(at, math.inf))
-    lags: dict[tuple[str, str], list[float]] = {}
-    for pair, seconds, at in timed:
-        lags.setdefault(pair, []).append(seconds / least[at] if seconds < math.inf else math.inf)
-    order = sorted(lags, key=lambda pair: (median(lags[pair]), pair))
-    labels = first_of_labels(rows)
+    pair, labels = ("variant", "algorithm"), first_of_labels(rows)
+    order = list(lags(rows, *pair))
     hues: dict[tuple[str, str], str] = {}
     styles: dict[str, tuple] = {}
-    chosen = sorted(labels, key=lambda row: (row["baseline"], order.index((row["variant"], row["algorithm"]))))
+    chosen = sorted(labels, key=lambda row: (row["baseline"], order.index(analysis.values(row, pair))))
     for i, row in enumerate(chosen):
         hue = LINE if row["baseline"] else GREY
         if row["role"] == "rung" and not row["baseline"]:
-            hue = hues.setdefault((row["variant"], row["algorithm"]), PALETTE[len(hues) % len(PALETTE)])
+            hue = hues.setdefault(analysis.values(row, pair), PALETTE[len(hues) % len(PALETTE)])
         styles[row["label"]] = hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
     domain = [row["label"] for row in labels]
     ranges = zip(*(styles[label] for label in domain), strict=True)

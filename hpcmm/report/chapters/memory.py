@@ -23,23 +23,24 @@ from hpcmm.report.vega import Figure
 def pitch_gain(series: analysis.Series) -> Iterator[Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.rows)
-    if len({row["n"] for row in pairs}) < 3 or not formats.size_is_one_number(pairs):
+    rows, gains = [row for row, _ in pairs], [Ratio.of(*pair) for pair in pairs]
+    if len({row["n"] for row in rows}) < 3 or not formats.size_is_one_number(rows):
         return
-    columns = {name: [row[name] for row in pairs] for name in ("label", "n")}
-    columns |= {name: vega.rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")}
+    columns, titles = {name: [row[name] for row in rows] for name in ("label", "n")}, {}
+    for name, title, of in (("gain", "gain", "value"), ("gain_low", "from", "low"), ("gain_high", "to", "high")):
+        columns[name], titles[name] = vega.rounded([getattr(gain, of) for gain in gains]), title
     axis = {"title": "speedup from pitch", "scale": {"zero": False}}
-    x, y = vega.size_axis(pairs), vega.quantity("gain", **axis)
-    color, shape, dash = vega.styled(pairs, symbolOpacity=1)
+    x, y = vega.size_axis(rows), vega.quantity("gain", **axis)
+    color, shape, dash = vega.styled(rows, symbolOpacity=1)
     tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}]
-    titles = {"gain": "gain", "gain_low": "from", "gain_high": "to"}
     tooltip += [vega.quantity(name, format=".3r", title=title) for name, title in titles.items()]
     ends = {"x": x, "y": vega.quantity("gain_low", **axis), "y2": {"field": "gain_high"}}
     layers = [vega.AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
-    if any(row["gain_low"] > 0 for row in pairs):
+    if any(gain.low > 0 for gain in gains):
         layers.insert(2, {"mark": vega.INTERVAL, "encoding": ends | {"color": color}})
     caption = f"Speedup from pitched rows, kernel alone, {described(series)}"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
-    yield Figure("pitch", caption, columns, vega.layered(layers, 260), shown, series.dtype, pairs[0]["device"])
+    yield Figure("pitch", caption, columns, vega.layered(layers, 260), shown, series.dtype, rows[0]["device"])
 
 
 def level_table(rows: pd.DataFrame, device: str) -> Table:
@@ -58,19 +59,18 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
 
 def pitch(rows: Sequence[Row]) -> str:
     """Give the speedup of padded rows over the same kernel without padding, and the cost of the copies."""
-    pairs = [(Ratio(row["gain"], row["gain_low"], row["gain_high"]), row) for row in analysis.pitch_pairs(rows)]
+    pairs = [(Ratio.of(*pair), *pair) for pair in analysis.pitch_pairs(rows)]
     if not pairs:
         return ""
-    highest, where = max(pairs, key=lambda each: each[0].value)
+    highest, where, plain = max(pairs, key=lambda each: each[0].value)
     if len(pairs) == 1:
-        text = f"{where['rung']} at {formats.size(where)}: {highest.over(where['plain'])}"
+        text = f"{where['rung']} at {formats.size(where)}: {highest.over(plain['variant'])}"
     else:
-        faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
-        text = (
-            f"{where['variant']} is significantly faster than {where['plain']} at {faster} of {len(pairs)} points and "
-            f"significantly slower at {slower}. Largest speedup: {where['rung']} at {formats.size(where)}, {highest}"
-        )
-    shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
+        faster, slower = sum(ratio.faster for ratio, *_ in pairs), sum(ratio.slower for ratio, *_ in pairs)
+        text = f"{where['variant']} is significantly faster than {plain['variant']} at {faster} of {len(pairs)} points"
+        text += f" and significantly slower at {slower}. Largest speedup: {where['rung']} at {formats.size(where)}, "
+        text += str(highest)
+    shares = [row["call_pitch"] / row["call_seconds"] for _, row, _ in pairs if math.isfinite(row["call_pitch"])]
     if shares:
         text += f". The copies take {formats.percent(median(shares))} of the end-to-end time"
     return text + "."

@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 from hpcmm import analysis
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
@@ -140,18 +140,11 @@ def _against_size(
 
 def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
     """Return the rows of the libraries and of at most ``lines`` rungs, and a text about those that are not shown."""
-    names = ("device", *dimensions())
-    rungs = [(row, analysis.values(row, names)) for row in known if row["role"] == "rung"]
-    if len({row["label"] for row, _ in rungs}) <= lines:
+    rungs = [label for (label,) in vega.lags((row for row in known if row["role"] == "rung"), "label")]
+    if len(rungs) <= lines:
         return known, ""
-    least: dict[tuple, float] = {}
-    for row, at in rungs:
-        least[at] = min(row["seconds"], least.get(at, math.inf))
-    lags: dict[str, list[float]] = {}  # behind the fastest of the device; the median over sizes counts
-    for row, at in rungs:
-        lags.setdefault(row["label"], []).append(row["seconds"] / least[at])
-    kept = sorted(lags, key=lambda label: (median(lags[label]), label))[:lines]
-    among = f"; the {len(kept)} fastest of {len(lags)} rungs, the table has all"
+    kept = rungs[:lines]
+    among = f"; the {len(kept)} fastest of {len(rungs)} rungs, the table has all"
     return [row for row in known if row["role"] != "rung" or row["label"] in kept], among
 
 
