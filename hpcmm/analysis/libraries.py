@@ -113,11 +113,8 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     }
     is_tuned = np.array([pair in tuned for pair in zip(frame["operation"], frame["contender"], strict=True)], bool)
     is_tuned &= plain & (frame["variant"] == frame["contender"]).to_numpy() & frame["ratio"].notna().to_numpy()
-    problem = frame.groupby(["run", "device", *visits.PROBLEM, *added], dropna=False, sort=False).ngroup().to_numpy()
-    of_problem = pd.Series(np.flatnonzero(is_tuned), index=problem[is_tuned])
-    partner = of_problem[~of_problem.index.duplicated()].reindex(problem).to_numpy(float)
-    known = plain & np.isfinite(partner)
-    beside = np.where(known, partner, 0).astype(int)
+    beside = visits.first_of(visits.numbered(frame, "run", "device", *visits.PROBLEM, *added), is_tuned)
+    known = plain & (beside >= 0)
     ratios = {end: np.log(frame[f"ratio{end}"].to_numpy(float)) for end in ("", "_low", "_high")}
     width = (ratios["_high"] - ratios["_low"]) / 2
     middle = np.where(known, ratios[""] - ratios[""][beside], np.nan)

@@ -295,16 +295,11 @@ def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
 
 def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.Series:
     """Return the median of baseline over variant of the repetitions that both have, at the same point of a job."""
-    keys = ["run", *(name for name in IDENTITY if not name.startswith("contender")), *added]
-    point = frame.groupby(keys, dropna=False, sort=False).ngroup()
-    is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
-    baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])
-    baseline_of = baseline_of[~baseline_of.index.duplicated()]
-    repetitions, theirs = slowest[["measurement", "repetition", phase]], is_baseline.to_numpy()[slowest["measurement"]]
-    variants = repetitions[~theirs]
-    variants = variants.assign(partner=point[variants["measurement"]].map(baseline_of).to_numpy())
+    repetitions, beside = slowest[["measurement", "repetition", phase]], visits.beside(frame, added)
+    variants = repetitions.assign(partner=beside[repetitions["measurement"]])
+    variants = variants[(variants["partner"] >= 0) & (variants["partner"] != variants["measurement"])]
     keys = {"left_on": ["partner", "repetition"], "right_on": ["measurement", "repetition"]}
-    both = variants.dropna(subset="partner").merge(repetitions[theirs], **keys, suffixes=("", "_base"))
+    both = variants.merge(repetitions, **keys, suffixes=("", "_base"))
     return (both[f"{phase}_base"] / both[phase]).groupby(both["measurement"]).median().reindex(frame.index)
 
 

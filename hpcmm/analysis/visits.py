@@ -13,7 +13,7 @@ import pandas as pd
 
 from hpcmm.analysis import noise
 from hpcmm.model.devices import DEVICES
-from hpcmm.store import DIMENSIONS
+from hpcmm.store import DIMENSIONS, IDENTITY
 
 LEVEL = 0.95  # confidence of an interval
 NOISY = 0.05  # spread between visits above which a number needs a warning
@@ -101,15 +101,20 @@ def gathered(groups: np.ndarray, logs: np.ndarray, length: int) -> pd.DataFrame:
     return found.assign(count=found["count"].fillna(0).astype(np.int64))
 
 
+def numbered(frame: pd.DataFrame, *names: str) -> np.ndarray:
+    """Number the distinct rows of some columns in the order of their first ones; return the number of each row."""
+    return frame.groupby([*names], dropna=False, sort=False).ngroup().to_numpy()
+
+
 def alike(frame: pd.DataFrame, added: Sequence[str], *more: str) -> np.ndarray:
     """Number the measurements by contender and problem, and by the columns ``more``."""
-    return frame.groupby([*more, *SAME, *added], dropna=False, sort=False).ngroup().to_numpy()
+    return numbered(frame, *more, *SAME, *added)
 
 
 def kinds(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
     """Return the distinct rows of some columns, and for each row of the frame which of these it is."""
-    number = frame.groupby([*names], dropna=False, sort=False).ngroup()
-    return frame.loc[~number.duplicated(), [*names]], number.to_numpy()
+    number = numbered(frame, *names)
+    return frame[[*names]].iloc[np.unique(number, return_index=True)[1]], number
 
 
 def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dict[str, noise.Prior]:
@@ -241,11 +246,11 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     frame[prefix + "spread_of_jobs"] = own["spread_of_jobs"]
 
     # the ratio divides by all visits of the baseline for the problem in the same run
-    beside = ((frame["baseline"] == 1) & (frame["passed"] == 1)).to_numpy()
-    problem = frame.groupby(["run", *PROBLEM, *added], dropna=False, sort=False).ngroup().to_numpy()
-    numbers, partner = _partners(frame, problem, beside)
-    base = visits[beside[at]].assign(partner=numbers[at[beside[at]]])
-    chosen = ((partner >= 0) & ~beside)[at] & frame[ratio].notna().to_numpy()[at]
+    libraries = ((frame["baseline"] == 1) & (frame["passed"] == 1)).to_numpy()
+    numbers, row = numbered(frame, "run", *PROBLEM, *added, "contender", "contender_algorithm"), beside(frame, added)
+    partner = np.where(row >= 0, numbers[row], -1)
+    base = visits[libraries[at]].assign(partner=numbers[at[libraries[at]]])
+    chosen = ((row >= 0) & ~libraries)[at] & frame[ratio].notna().to_numpy()[at]
     ratios = visits[chosen].assign(partner=partner[at[chosen]])
     in_process = base.groupby(["partner", "process"])["log"].median().rename("theirs")
     ratios = ratios.join(in_process, on=["partner", "process"], how="inner")
@@ -279,11 +284,14 @@ def _interval(frame: pd.DataFrame, found: pd.DataFrame, value: str, ends: str, s
     frame[f"{ends}_low"], frame[f"{ends}_high"] = values * np.exp(-width), values * np.exp(width)
 
 
-def _partners(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number the contenders of each problem in a run; return their numbers, and that of the baseline beside each."""
-    numbers = frame.groupby([problem, "contender", "contender_algorithm"], sort=False).ngroup().to_numpy()
-    points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup()
-    keys = points.to_numpy() * (problem.max(initial=0) + 1) + problem
-    of_point = pd.Series(numbers[beside], index=keys[beside])
-    of_point = of_point[~of_point.index.duplicated(keep="last")]
-    return numbers, of_point.reindex(keys, fill_value=-1).to_numpy(int)
+def beside(frame: pd.DataFrame, added: Sequence[str]) -> np.ndarray:
+    """Return the row of the baseline that passed beside each measurement, at the same point of a job; -1 if none."""
+    point = numbered(frame, "run", *(name for name in IDENTITY if not name.startswith("contender")), *added)
+    return first_of(point, ((frame["baseline"] == 1) & (frame["passed"] == 1)).to_numpy())
+
+
+def first_of(groups: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the first chosen row of each row's group; -1 if there is none."""
+    rows, first = np.flatnonzero(chosen)[::-1], np.full(groups.max(initial=-1) + 1, -1)
+    first[groups[rows]] = rows
+    return first[groups]

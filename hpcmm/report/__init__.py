@@ -291,7 +291,7 @@ def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[
     watts: dict[str, list[Table]] = {}
     for each in chapters.TABLES:
         rows = [each.rows(series, whole) for series in sweep.series]
-        own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
+        own = [each.table(series, part) if part else None for series, part in zip(sweep.series, rows, strict=True)]
         if some := [table for table in own if table]:
             csv = csv_files.of_kind(each.kind, list(chain.from_iterable(rows)))
             folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv)

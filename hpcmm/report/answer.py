@@ -132,8 +132,10 @@ def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
     rows = frame[frame["sweep"] == sweep] if sweep else frame
     found = []
     for series in analysis.series(analysis.split_by_machine(rows)):
-        own = OTHERS[kind].rows(series, None) if kind else ()
-        found.append(OTHERS[kind].table(series, own) if kind else point_table(series, only))
+        if not kind:
+            found.append(point_table(series, only))
+        elif points := OTHERS[kind].rows(series, None):
+            found.append(OTHERS[kind].table(series, points))
     return list(filter(None, found))
 
 

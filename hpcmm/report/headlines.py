@@ -6,7 +6,7 @@ problem. All headlines about a machine are withheld if it is too noisy, and any 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -36,21 +36,15 @@ class Headline:
     dtype: str = ""
 
 
-def headlines(
-    frame: pd.DataFrame,
-    scaling: pd.DataFrame,
-    machines: Mapping[str, str] | None = None,
-    noise: pd.Series | None = None,
-    only: str = "",
-) -> list[Headline]:
+def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, only: str = "", **about: str) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
-    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``noise`` is the spread between
-    visits of all, from ``analysis.noises``. ``only`` is the name of one of them.
+    ``only`` is the name of one of them. They are ``about`` a machine, a device and an element type, as far as given.
     """
-    noise = analysis.noises(frame)["spread"] if noise is None else noise
+    noise, machines = analysis.noises(frame)["spread"], formats.machines(frame["machine"])
     rows = findings.timed_rungs(frame)
-    machines = machines or formats.machines(frame["machine"])
+    for column, wanted in about.items():
+        rows, scaling = (each[each[column] == wanted] for each in (rows, scaling))
     several = len(machines) > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):

@@ -35,14 +35,10 @@ class Opening:
 
 def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame, known: Known) -> list[Opening]:
     """Return the panels that the measurements allow."""
-    machines, noise = formats.machines(frame["machine"]), analysis.noises(frame)["spread"]
+    noise = analysis.noises(frame)["spread"]
 
     def told(name: str, **about: str) -> Headline | None:
-        """Return a headline about a machine, a device and an element type, as far as they are given."""
-        both = [frame, scaling]
-        for column, wanted in about.items():
-            both = [each[each[column] == wanted] for each in both]
-        return next(iter(headlines(*both, machines, noise, name)), None)
+        return next(iter(headlines(frame, scaling, name, **about)), None)
 
     answers = list(_answers(frame, known, told, noise))
     over_sizes = list(zip(*_over_sizes(series, noise), strict=True)) or [[], []]

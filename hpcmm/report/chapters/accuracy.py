@@ -11,10 +11,8 @@ from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
 
 
-def accuracy_table(series: Series, points: Sequence[Row]) -> Table | None:
-    """Make the table of errors on each kind of data, in units of the unit roundoff; None without any."""
-    if not points:
-        return None
+def accuracy_table(series: Series, points: Sequence[Row]) -> Table:
+    """Make the table of errors on each kind of data, in units of the unit roundoff."""
     unit = DTYPES[series.dtype].unit_roundoff
 
     columns: dict[str, Column] = {size_title(points): of_size, "Device": text("device"), "Rung": text("label")}

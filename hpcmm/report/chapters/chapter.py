@@ -40,7 +40,7 @@ class Experiment:
 
 
 class Tabulated(NamedTuple):
-    """A table of each series: its rows, and its form, or None; ``kind`` is a key of ``csv_files.COLUMNS``."""
+    """A table of each series that has rows, or None; ``kind`` is a key of ``csv_files.COLUMNS``."""
 
     kind: str
     rows: Callable[[Series, Experiment], Sequence[Row]]

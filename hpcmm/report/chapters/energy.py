@@ -40,10 +40,8 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "gpu": "GPU", "value": title})
 
 
-def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
-    """Make the table of points with energy: time, clock, power, and rate over power; None without any."""
-    if not points:
-        return None
+def energy_table(series: Series, points: Sequence[Row]) -> Table:
+    """Make the table of points with energy: time, clock, power, and rate over power."""
     unit = rate_unit_of(points)
     column = unit.column.replace("_per_second", "_per_joule")
     columns: dict[str, Column] = {size_title(points): of_size, "Device": text("device"), "Rung": text("label")}

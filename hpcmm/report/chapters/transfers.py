@@ -75,11 +75,9 @@ def _stacked(name: str, caption: str, rows: Sequence[Row]) -> Figure:
     return Figure(name, caption, columns, spec, shown, rows[0]["dtype"], rows[0]["device"])
 
 
-def phase_table(series: analysis.Series, rows: Sequence[Row]) -> Table | None:
-    """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
+def phase_table(series: analysis.Series, rows: Sequence[Row]) -> Table:
+    """Make the table of end-to-end times by phase, with both rates."""
     rows, which = at_sizes(rows, 3)
-    if not rows:
-        return None
     unit = rate_unit_of(series.rows)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     for phase in PHASES[:-1]:
