@@ -89,7 +89,7 @@ def checked(path, reference=None):
 
 
 def named(found):
-    return {each.subject.name for each in found.slow if not each.source}
+    return {each.subject.name for each in found.slow.itertuples() if not each.source}
 
 
 def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden=0.0, measurements=10):
@@ -157,12 +157,12 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
 def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):
     """25 quiet and 25 faulty checks of each kind of machine."""
     quiet = [gpus(seed, ranks, shape) for seed in range(25)]
-    assert [each for each in quiet if each.slow] == []
+    assert [each for each in quiet if len(each.slow)] == []
     assert sum(each.passed for each in quiet) >= 22  # the others need more visits
     faults = [("product", "memory", "links")[seed % 3] for seed in range(25)]
     found = [gpus(100 + seed, ranks, shape, fault, visits=6) for seed, fault in enumerate(faults)]
     named = [fault for each, fault in zip(found, faults, strict=True)
-             if {(one.subject.rank, one.sweep) for one in each.slow} == {(1, fault)}]  # fmt: skip
+             if {(one.rank, one.sweep) for one in each.slow.itertuples()} == {(1, fault)}]  # fmt: skip
     assert len(named) >= 24
 
 
@@ -172,22 +172,22 @@ def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ra
 )
 def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
     found = gpus(1, ranks, shape)
-    assert found.slow == []
-    least = min(each.least for each in found.findings if each.sweep == "memory")
+    assert found.slow.empty
+    least = found.findings.loc[found.findings["sweep"] == "memory", "least"].min()
     if shape == "normal":
         assert found.verdict == "passed" and least < most
     else:  # a long tail hides smaller slowdowns
         assert most < least and (found.verdict == "passed") is (max(found.detectable.values()) <= 0.05)
         links = gpus(3, ranks, shape, "links").slow  # one device is behind in all of them
-        assert {(each.subject.rank, each.sweep) for each in links} == {(1, "links")}
+        assert {(each.rank, each.sweep) for each in links.itertuples()} == {(1, "links")}
     if ranks == 256:
         slow = gpus(2, ranks, shape, "memory", factor=1.05).slow
-        assert {each.subject.rank for each in slow} == {1}
+        assert set(slow["rank"]) == {1}
 
 
 def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_help():
     few, more = (gpus(5, 4, visits=visits, scatter=(0.04, 0.06)) for visits in (3, 200))
-    assert few.verdict == "inconclusive" and not few.passed and few.slow == []
+    assert few.verdict == "inconclusive" and not few.passed and few.slow.empty
     assert re.fullmatch(
         r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + detection.SCATTER, few.blind["memory"]
     )
@@ -199,7 +199,7 @@ def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_he
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
 def test_quiet_machines_have_no_slow_device(ranks):
     found = [modelled(seed, ranks) for seed in range(20)]
-    assert [each.slow for each in found] == [[]] * 20
+    assert all(each.slow.empty for each in found)
     assert all(each.passed and "no device is slow" in each.line for each in found)
 
 
@@ -208,15 +208,15 @@ def test_a_slow_device_is_named_by_how_much(ranks, factor):
     for seed in range(5):
         found = modelled(seed, ranks, {1: factor})
         assert named(found) == {"node1 slot 0"}
-        assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
+        assert found.slow["slowdown"].iloc[0] == pytest.approx(factor - 1, abs=0.2) and found.slow["p"].iloc[0] < 1e-4
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_check_states_from_which_slowdown_on_it_names_a_device(ranks):
     found = modelled(1, ranks, {1: 1.3}, links=9, hidden=0.6)
-    judged = [each for each in found.findings if each.against == "peers"]
-    assert {each.slow for each in judged} == {True, False} or ranks == 2
-    for each in judged:
+    judged = found.findings[found.findings["against"] == "peers"]
+    assert set(judged["slow"]) == {True, False} or ranks == 2
+    for each in judged.itertuples():
         factor = math.log1p(each.slowdown) / math.log1p(each.least)
         assert factor > 0.95 if each.slow else factor < 1
     (note,) = [each for each in found.notes if "at least this many times as long as its peers" in each]
@@ -252,14 +252,14 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
 def test_a_burst_in_one_of_two_visits_names_no_device():
     logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
     measured = [peers.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
-    assert detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow == []
+    assert detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow.empty
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_links_that_are_slow_on_all_devices_show_against_a_reference_only(ranks):
     reference = modelled(1, 4, measurements=19).reference()
     found = modelled(2, ranks, links=9)
-    assert found.slow == [] and any("a slowdown of all devices is not found" in note for note in found.notes)
+    assert found.slow.empty and any("a slowdown of all devices is not found" in note for note in found.notes)
     found = modelled(2, ranks, links=9, reference=reference | {"seconds": dict.fromkeys(reference["seconds"], 1e-6)})
     assert "no device is slower" not in found.line and len(named(found)) == ranks
 
@@ -268,10 +268,10 @@ def test_a_reference_of_several_devices_says_how_two_may_differ():
     reference = modelled(11, 8).reference()
     assert json.loads(json.dumps(reference))["spreads"].keys() == reference["seconds"].keys()
     assumed, shown = modelled(12, 2, {1: 1.15}), modelled(12, 2, {1: 1.15}, reference | {"seconds": {}})
-    assert assumed.slow == [] and any("a spread of 5.0 % is assumed" in each for each in assumed.notes)
+    assert assumed.slow.empty and any("a spread of 5.0 % is assumed" in each for each in assumed.notes)
     assert named(shown) == {"node1 slot 0"} and not any("assumed" in each for each in shown.notes)
     for seed in range(20):
-        assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow == []
+        assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow.empty
 
 
 def test_two_slow_devices_of_eight_do_not_hide_each_other():
@@ -286,7 +286,7 @@ def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):
     path = run(tmp_path, 3, link={3: 1.5})
     found = checked(path)
     assert named(found) == set()
-    assert {(each.source.name, each.subject.name) for each in found.slow} == {
+    assert {(each.source.name, each.subject.name) for each in found.slow.itertuples()} == {
         ("node0 slot 0 GPU-0", "node1 slot 1 GPU-3")
     }
     assert main(["check", str(path)]) == command.SLOW
@@ -297,12 +297,12 @@ def test_the_links_of_a_node_are_one_matrix(tmp_path):
     """One pair of four GPUs is slow in one direction."""
     path = run(tmp_path, 12, link={1: 1.6}, algorithms=("neighbours_peer", "distance_2_peer", "distance_3_peer"))
     found = checked(path)
-    assert {(each.source.rank, each.subject.rank) for each in found.slow} == {(2, 1), (3, 1), (0, 1)}
+    assert {(each.source.rank, each.rank) for each in found.slow.itertuples()} == {(2, 1), (3, 1), (0, 1)}
     assert named(found) == set()
     links = {}
-    for each in found.findings:
+    for each in found.findings.itertuples():
         if each.source:
-            links.setdefault(shown.chart_of(each), set()).add((each.source.rank, each.subject.rank))
+            links.setdefault(shown.chart_of(each.measurement), set()).add((each.source.rank, each.rank))
     pairs = {(source, to) for source in range(4) for to in range(4) if source != to}
     assert len(links) == 4 and all(each == pairs for each in links.values())  # of four sizes
     assert main(["check", str(path), "--html", str(tmp_path / "check.html")]) == command.SLOW
@@ -315,8 +315,8 @@ def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
     path = run(tmp_path, 13, link={0: 1.6}, algorithms=("all_to_all_nccl", "all_reduce_nccl"))
     found = checked(path)
     assert found.passed
-    waiting = [each for each in found.findings if each.measurement.startswith("gpu_links")]
-    assert len(waiting) == 2 * 4 * 4 and all(math.isnan(each.p) and each.source is None for each in waiting)
+    waiting = found.findings[found.findings["measurement"].str.startswith("gpu_links")]
+    assert len(waiting) == 2 * 4 * 4 and waiting["p"].isna().all() and waiting["source"].isna().all()
     (tmp_path / "good").mkdir()
     good = run(tmp_path / "good", 14, algorithms=("all_to_all_nccl", "all_reduce_nccl"))
     assert not checked(path, checked(good).reference()).passed
@@ -569,7 +569,7 @@ def test_of_several_gpus_the_busy_one_is_named_cuda(mpiexec, tmp_path, capsys, b
     code = main(["check", str(timings), "--html", str(tmp_path / "check.html")])
     out = capsys.readouterr().out
     assert code == (0 if busy is None else command.SLOW), out
-    slow = {each.subject.rank for each in checked(timings).slow if not each.source}
+    slow = {each.rank for each in checked(timings).slow.itertuples() if not each.source}
     assert slow == (set() if busy is None else {busy}), out
 
 

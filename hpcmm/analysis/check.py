@@ -81,7 +81,7 @@ def _subjects(columns: analysis.Columns) -> tuple[Subject, ...]:
         raise CheckError("the timings file does not name the node of each rank; measure again with this version")
     size = ranks.groupby("run")["rank"].transform("count")
     ranks = ranks[size == size.max()]
-    found = {tuple(zip(part["node"], part["device"], strict=True)) for _, part in ranks.groupby("run")}
+    found = dict.fromkeys(tuple(zip(part["node"], part["device"], strict=True)) for _, part in ranks.groupby("run"))
     nodes = {tuple(node for node, _ in each) for each in found}
     if len(nodes) > 1:
         raise CheckError(f"the jobs of this run were on different nodes; {PLACED}")

@@ -12,10 +12,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from hpcmm.analysis import noise
 from hpcmm.analysis.evidence import ALPHA, MARGIN
-from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
+from hpcmm.analysis.health import FINDING, JUDGED, STANDARDS, Check, Subject
 from hpcmm.analysis.peers import MANY, Times, groups_of, robust_variance
 from hpcmm.system.text import percent
 
@@ -45,7 +46,7 @@ def compared(
     """Compare the devices in each measurement; ``detect`` has the slowdown that each sweep must be able to show."""
     detect = detect or {}
     comparison = Comparison(subjects, measured, reference or {}, detect)
-    findings = []
+    rows: list[dict[str, Any]] = []
     for against in STANDARDS if comparison.known else ("peers",):
         one, group = (
             {times.name: comparison.of(times, against, detect.get(times.sweep)) for times in some}
@@ -53,11 +54,12 @@ def compared(
         )
         for times in measured:
             whole = (group.get(name, one[times.name]) for name in (times.group, times.kind))
-            findings += map(_with_groups, one[times.name], *whole)
+            rows += map(_with_groups, one[times.name], *whole)
+    findings = pd.DataFrame(rows, columns=list(FINDING)).astype(FINDING)
     robust = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
     differ = {name: (float(variance), freedom) for name, (variance, freedom) in robust.items()}
     notes = [*comparison.notes(measured, reference is None), *_named_from(findings)]
-    found = Check(tuple(subjects), tuple(findings), tuple(broken), (), spreads=differ)
+    found = Check(tuple(subjects), findings, tuple(broken), (), spreads=differ)
     if sizes := [f"{sweep} {percent(size)}" for sweep, size in found.detectable.items() if size < NOISY]:
         notes.append(f"a slowdown of this size is named in 95 % of such checks: {', '.join(sizes)}")
     return dataclasses.replace(found, notes=tuple(notes), blind=_blind(found, detect))
@@ -124,23 +126,25 @@ class Comparison:
             return np.full(count, math.nan), 0.0
         return times.behind, 0.0 if times.single else 1.0 if count == 2 else MEDIAN / (count - 1)
 
-    def of(self, times: Times, against: str, detect: float | None) -> list[Finding]:
+    def of(self, times: Times, against: str, detect: float | None) -> list[dict[str, Any]]:
         """Compare all devices with a standard in one measurement, which must be able to show a slowdown."""
         differences, more = self.differences(times, against)
-        judged: Iterable[tuple] = [(math.nan, False)] * len(self.subjects)
+        judged: Iterable[tuple] = [(math.nan, False, *[math.inf] * 3)] * len(self.subjects)
         if more and np.isfinite(differences).all():
             judged = self._judged(times, against, differences, more, math.log1p(detect or 0.0))
         found = []
         for subject, difference, level, verdict in zip(self.subjects, differences, times.centre, judged, strict=True):
             source = self.subjects[times.sources[subject.rank]] if times.sources else None
             slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
-            found.append(Finding(subject, times.name, source, against, math.exp(level), slowdown, *verdict))
+            row = {"subject": subject, "measurement": times.name, "sweep": times.sweep, "source": source}
+            row |= {"rank": subject.rank, "against": against, "seconds": math.exp(level), "slowdown": slowdown}
+            found.append(row | dict(zip(JUDGED, verdict, strict=True)))
         return found
 
     def _judged(
         self, times: Times, against: str, differences: np.ndarray, more: float, permitted: float
     ) -> Iterator[tuple]:
-        """Yield p, the verdict, ``least``, ``detectable`` and ``limit`` of each device.
+        """Yield ``JUDGED`` of each device.
 
         ``more`` is as in ``differences``; ``permitted`` is the difference that must be found.
         """
@@ -197,11 +201,11 @@ def _divided(
     return shares
 
 
-def _with_groups(finding: Finding, group: Finding, kind: Finding) -> Finding:
+def _with_groups(finding: dict, group: dict, kind: dict) -> dict[str, Any]:
     """Return the finding of a size, which is slow, too, if all sizes together are, or all measurements of its kind."""
-    better = {name: min(getattr(finding, name), getattr(group, name)) for name in ("least", "detectable", "limit")}
-    slow = finding.slow or ((group.slow or kind.slow) and finding.slowdown > MARGIN)
-    return dataclasses.replace(finding, slow=slow, **better)
+    better = {name: min(finding[name], group[name]) for name in ("least", "detectable", "limit")}
+    slow = finding["slow"] or ((group["slow"] or kind["slow"]) and finding["slowdown"] > MARGIN)
+    return finding | better | {"slow": slow}
 
 
 def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -245,15 +249,13 @@ def _tail(differences: np.ndarray, skewness: float, share: float) -> float:
     return float(np.median(differences) + scale * math.expm1(-skewness * NORMAL.inv_cdf(share)) / skewness)
 
 
-def _named_from(findings: Sequence[Finding]) -> list[str]:
+def _named_from(findings: pd.DataFrame) -> list[str]:
     """Return how slow a device must be to be named: by sweep, the median of the devices where it is smallest."""
     notes = []
     for standard, text in STANDARDS.items():
-        sweeps: dict[str, dict[str, list[float]]] = {}
-        for each in findings:
-            if each.against == standard and math.isfinite(each.least):
-                sweeps.setdefault(each.sweep, {}).setdefault(each.measurement, []).append(1 + each.least)
-        least = {sweep: min(map(np.median, own.values())) for sweep, own in sweeps.items()}
+        compared = findings[(findings["against"] == standard) & np.isfinite(findings["least"])]
+        medians = 1 + compared.groupby(["sweep", "measurement"], sort=False)["least"].median()
+        least = medians.groupby("sweep", sort=False).min()
         shown = [f"{sweep} {factor:.3g}" for sweep, factor in least.items() if factor < NOISY]
         noisy = [sweep for sweep, factor in least.items() if factor >= NOISY]
         if shown:
@@ -266,16 +268,15 @@ def _named_from(findings: Sequence[Finding]) -> list[str]:
 
 def _blind(found: Check, detect: Mapping[str, float]) -> dict[str, str]:
     """Return the sweeps that cannot show the requested slowdown, with the reasons."""
-    blind, detectable = {}, found.detectable
+    blind, detectable, limits = {}, found.detectable, found.findings.groupby("sweep")["limit"].min()
     for sweep, wanted in detect.items():
-        findings = [each for each in found.findings if each.sweep == sweep]
         if detectable.get(sweep, math.inf) <= wanted + 1e-9:
             continue
         if sweep not in detectable:
             single = len(found.subjects) == 1
             blind[sweep] = "no peer and no reference" if single else "one repetition each, so the spread is unknown"
             continue
-        why = SCATTER if min(each.limit for each in findings) <= wanted + 1e-9 else "healthy devices may differ as much"
+        why = SCATTER if limits[sweep] <= wanted + 1e-9 else "healthy devices may differ as much"
         smallest = percent(detectable[sweep])
         blind[sweep] = f"a slowdown of {percent(wanted)} may be missed, one of {smallest} would be named; {why}"
     return blind

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from hpcmm.system.text import plural
 
@@ -32,40 +33,24 @@ class Subject:
         return f"{self.node} slot {self.slot}" + (f" {self.uuid}" if self.uuid else "")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One measurement of one device.
-
-    ``source`` is the device that it received from, if the measurement is one of a link: either end may be the cause.
-    ``slowdown`` is its time over that of its peers (or of the reference), less 1; NaN if it has none. ``p`` is the
-    probability of such a difference by chance, for this measurement alone. ``slow`` is the verdict, at the level of the
-    whole check. ``least`` is the smallest slowdown that would be called slow if other sizes have it, too. One of
-    ``detectable`` is called slow in 95 % of such checks, and one of ``limit`` after any number of visits. All three are
-    infinite if nothing is compared.
-    """
-
-    subject: Subject
-    measurement: str
-    source: Subject | None
-    against: str
-    seconds: float
-    slowdown: float
-    p: float
-    slow: bool
-    least: float = math.inf
-    detectable: float = math.inf
-    limit: float = math.inf
-
-    @property
-    def sweep(self) -> str:
-        return self.measurement.partition(":")[0]
+JUDGED = {"p": float, "slow": bool, "least": float, "detectable": float, "limit": float}
+FINDING = {**dict.fromkeys(("subject", "measurement", "sweep", "source", "against"), object), "rank": int}
+FINDING |= {"seconds": float, "slowdown": float, **JUDGED}  # the types of the columns of findings
 
 
 @dataclass(frozen=True)
 class Check:
     """The result of a check.
 
-    ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` has a line for each
+    ``findings`` has one row per measurement, device (``subject``, and its rank) and standard (``against``: peers or
+    reference). ``source`` is the device that it received from, if the measurement is one of a link: either end may be
+    the cause. ``slowdown`` is its time over that of its peers (or of the reference), less 1; NaN if it has none. ``p``
+    is the probability of such a difference by chance, for this measurement alone. ``slow`` is the verdict, at the level
+    of the whole check. ``least`` is the smallest slowdown that would be called slow if other sizes have it, too. One of
+    ``detectable`` is called slow in 95 % of such checks, and one of ``limit`` after any number of visits. All three are
+    infinite if nothing is compared.
+
+    ``broken`` has a line for each
     fault: a wrong result, or points that were not measured. ``missing`` is the number of points of jobs that failed.
     ``notes`` are sentences about measurements that could not be compared. ``spreads`` has, by
     measurement, how three or more devices differ: variance and degrees of freedom. ``blind`` has the sweeps that cannot
@@ -73,7 +58,7 @@ class Check:
     """
 
     subjects: tuple[Subject, ...]
-    findings: tuple[Finding, ...]
+    findings: pd.DataFrame
     broken: tuple[str, ...]
     notes: tuple[str, ...]
     missing: int = 0
@@ -81,13 +66,17 @@ class Check:
     blind: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def slow(self) -> list[Finding]:
-        return sorted((each for each in self.findings if each.slow), key=lambda each: -each.slowdown)
+    def slow(self) -> pd.DataFrame:
+        return self.findings[self.findings["slow"]].sort_values("slowdown", ascending=False, kind="stable")
+
+    @property
+    def with_peers(self) -> pd.DataFrame:
+        return self.findings[self.findings["against"] == "peers"]
 
     @property
     def verdict(self) -> str:
         """``"slow"``, also for a fault; ``"inconclusive"`` if nothing was found but could have been missed."""
-        return "slow" if self.slow or self.broken else "inconclusive" if self.blind else "passed"
+        return "slow" if len(self.slow) or self.broken else "inconclusive" if self.blind else "passed"
 
     @property
     def passed(self) -> bool:
@@ -96,22 +85,17 @@ class Check:
     @property
     def detectable(self) -> dict[str, float]:
         """By sweep, the smallest slowdown that is named in 95 % of such checks, whichever device has it."""
-        found: dict[tuple[str, str, str], float] = {}
-        for each in self.findings:
-            if math.isfinite(each.detectable):
-                key = each.sweep, each.measurement, each.against
-                found[key] = max(found.get(key, 0.0), each.detectable)
-        sweeps: dict[str, float] = {}
-        for (sweep, *_), value in found.items():
-            sweeps[sweep] = min(sweeps.get(sweep, math.inf), value)
-        return sweeps
+        compared = self.findings[np.isfinite(self.findings["detectable"])]
+        largest = compared.groupby(["sweep", "measurement", "against"], sort=False)["detectable"].max()
+        return largest.groupby("sweep", sort=False).min().to_dict()
 
     @property
     def line(self) -> str:
-        named = dict.fromkeys(each.subject.name for each in self.slow if not each.source)
-        links = dict.fromkeys(f"{each.source.name} to {each.subject.name}" for each in self.slow if each.source)
-        measured = len({each.measurement for each in self.findings})
-        tested = {each.against for each in self.findings if math.isfinite(each.p)}
+        slow = list(self.slow[["source", "subject"]].itertuples(index=False))
+        named = dict.fromkeys(subject.name for source, subject in slow if not source)
+        links = dict.fromkeys(f"{source.name} to {subject.name}" for source, subject in slow if source)
+        measured = self.findings["measurement"].nunique()
+        tested = set(self.findings.loc[np.isfinite(self.findings["p"]), "against"])
         standards = [text for name, text in STANDARDS.items() if name in tested]
         what = f"no device is slower than {' or '.join(standards)}" if standards else "nothing to compare with"
         what = f"slow: {', '.join(named)}" if named else what
@@ -128,35 +112,30 @@ class Check:
         found |= {"line": self.line, "detectable": self.detectable}
         found |= {"inconclusive": self.blind, "devices": list(map(vars, self.subjects))}
         findings = [
-            {**vars(finding.subject), "measurement": finding.measurement, "against": finding.against}
-            | {"source": finding.source.rank if finding.source else None}
-            | {name: getattr(finding, name) for name in ("seconds", "slowdown", "p", "least", "detectable", "slow")}
-            for finding in self.findings
+            {**vars(row["subject"]), "measurement": row["measurement"], "against": row["against"]}
+            | {"source": row["source"].rank if row["source"] else None}
+            | {name: row[name] for name in ("seconds", "slowdown", "p", "least", "detectable", "slow")}
+            for row in self.findings.to_dict("records")
         ]
         return found | {"findings": findings, "broken": self.broken, "missing": self.missing, "notes": self.notes}
 
     def entry(self, utc: str) -> dict[str, Any]:
         """Return the line of this check in a history: how slow each device was in each sweep."""
-        slow = {finding.subject.rank for finding in self.slow}
-        sweeps: dict[int, dict[str, list[float]]] = {}
-        for finding in self.findings:
-            if finding.against == "peers" and math.isfinite(finding.slowdown):
-                sweeps.setdefault(finding.subject.rank, {}).setdefault(finding.sweep, []).append(finding.slowdown)
-        devices = []
-        for subject in self.subjects:
-            slowdowns = {name: float(np.median(own)) for name, own in sweeps.get(subject.rank, {}).items()}
-            place = {"node": subject.node, "slot": subject.slot, "uuid": subject.uuid}
-            devices.append(place | {"slow": subject.rank in slow, "slowdowns": slowdowns})
+        slow, peers = set(self.slow["rank"]), self.with_peers.dropna(subset="slowdown")
+        medians: dict[int, dict[str, float]] = {each.rank: {} for each in self.subjects}
+        for (rank, sweep), slowdown in peers.groupby(["rank", "sweep"], sort=False)["slowdown"].median().items():
+            medians[rank][sweep] = slowdown
+        devices = [
+            {"node": each.node, "slot": each.slot, "uuid": each.uuid, "slow": each.rank in slow}
+            | {"slowdowns": medians[each.rank]}
+            for each in self.subjects
+        ]
         return {"format": HISTORY, "utc": utc, "verdict": self.verdict, "devices": devices}
 
     def reference(self) -> dict[str, Any]:
         """Return the median time of each measurement, and how the devices differ, for checks of other machines."""
-        seconds: dict[str, list[float]] = {}
-        for each in self.findings:
-            if each.against == "peers":
-                seconds.setdefault(each.measurement, []).append(each.seconds)
-        medians = {name: float(np.median(each)) for name, each in seconds.items()}
-        return {"seconds": medians, "spreads": dict(self.spreads)}
+        medians = self.with_peers.groupby("measurement", sort=False)["seconds"].median()
+        return {"seconds": medians.to_dict(), "spreads": dict(self.spreads)}
 
 
 def history(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

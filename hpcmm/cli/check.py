@@ -144,7 +144,7 @@ def with_more(
     files, repeated = [store.read(first)], set()
     for number in range(2, ROUNDS + 1):
         blind = [sweep for sweep, why in found.blind.items() if why.endswith(SCATTER)]
-        slow = [each.sweep for each in found.slow if each.sweep not in repeated]
+        slow = [sweep for sweep in found.slow["sweep"] if sweep not in repeated]
         sweeps = list(dict.fromkeys(slow or (blind if found.verdict == "inconclusive" else [])))
         if not sweeps:
             break
@@ -209,7 +209,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_of(found.plain()))
     else:
-        if found.slow:
+        if len(found.slow):
             print(markup.plain(shown.slow_table(found)), end="\n\n")
         if past := [row for row in past if row["slow"]]:
             print(markup.plain(shown.history_table(past)), end="\n\n")

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from hpcmm import analysis, store
-from hpcmm.analysis.health import Check, Finding
+from hpcmm.analysis.health import Check
 from hpcmm.report import formats, page, sheet, tables
 from hpcmm.report.markup import Cell, Table, words
+from hpcmm.report.tables import Row, text, value
 from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded, tooltip
 
 LEAST = 10  # per cent that the axis of differences shows in each direction
@@ -21,28 +24,25 @@ def slower(share: float) -> str:
     return f"{100 * share:+.1f} %" if math.isfinite(share) else ""
 
 
-def table(findings: Sequence[Finding], caption: str) -> Table:
+def table(findings: pd.DataFrame, caption: str) -> Table:
     """Make a table of findings: the device, the measurement, the slowdown and its probability."""
 
-    def chance(each: Finding) -> str:
-        return "" if math.isnan(each.p) else "below 1e-12" if each.p < 1e-12 else f"{each.p:.1g}"
+    def chance(p: float) -> str:
+        return "" if math.isnan(p) else "below 1e-12" if p < 1e-12 else f"{p:.1g}"
 
-    def verdict(each: Finding) -> Cell:
-        return Cell("slow", kind="fail") if each.slow else words("not compared" if math.isnan(each.p) else "")
+    def verdict(row: Row) -> Cell:
+        return Cell("slow", kind="fail") if row["slow"] else words("not compared" if math.isnan(row["p"]) else "")
 
     columns = {
-        "Node": lambda each: words(each.subject.node),
-        "Slot": lambda each: words(str(each.subject.slot)),
-        "UUID": lambda each: words(each.subject.uuid),
-        "Measurement": lambda each: words(each.measurement),
-        "Received from": lambda each: words(each.source.name if each.source else ""),
-        "Against": lambda each: words(each.against),
-        "Time": lambda each: Cell(formats.duration(each.seconds)),
-        "Slower by": lambda each: Cell(slower(each.slowdown)),
-        "Chance": lambda each: Cell(chance(each)),
-        "Verdict": verdict,
+        "Node": lambda row: words(row["subject"].node),
+        "Slot": lambda row: words(str(row["subject"].slot)),
+        "UUID": lambda row: words(row["subject"].uuid),
+        "Measurement": text("measurement"),
+        "Received from": lambda row: words(row["source"].name if row["source"] else ""),
+        **{"Against": text("against"), "Time": value("seconds", formats.duration)},
+        **{"Slower by": value("slowdown", slower), "Chance": value("p", chance), "Verdict": verdict},
     }
-    return tables.table(caption, findings, columns)
+    return tables.table(caption, findings.to_dict("records"), columns)
 
 
 def slow_table(check: Check) -> Table:
@@ -57,14 +57,14 @@ def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return tables.table("Slower than the median of the peers: in earlier checks, and now", rows, columns)
 
 
-def overview(findings: list[Finding]) -> Figure:
+def overview(findings: pd.DataFrame) -> Figure:
     """Draw the slowdown of each device in each measurement; a slow one has a border and its number."""
     columns = {
-        "measurement": [finding.measurement for finding in findings],
-        "device": [finding.subject.name for finding in findings],
-        "slower": rounded([100 * finding.slowdown for finding in findings]),
-        "verdict": ["slow" if finding.slow else "not slow" for finding in findings],
-        "text": [f"{100 * finding.slowdown:+.0f}" if finding.slow else "" for finding in findings],
+        "measurement": list(findings["measurement"]),
+        "device": [subject.name for subject in findings["subject"]],
+        "slower": rounded(100 * findings["slowdown"]),
+        "verdict": list(findings["slow"].map({True: "slow", False: "not slow"})),
+        "text": list((100 * findings["slowdown"]).map("{:+.0f}".format).where(findings["slow"], "")),
     }
     names, devices = (list(dict.fromkeys(columns[key])) for key in ("measurement", "device"))
     # the longer list stands in lines, whose names do not overlap
@@ -88,19 +88,19 @@ def overview(findings: list[Finding]) -> Figure:
     return Figure("devices", "Slowdown by device and measurement", columns, layered(layers, 26 * len(down[1])), shown)
 
 
-def chart_of(finding: Finding) -> str:
+def chart_of(measurement: str) -> str:
     """Return the title of the figure of a link: exchanges at all distances are one matrix."""
-    return re.sub(r"(neighbours|distance_\d+)_", "links_", finding.measurement)
+    return re.sub(r"(neighbours|distance_\d+)_", "links_", measurement)
 
 
-def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
+def heat_map(findings: pd.DataFrame, name: str, caption: str) -> Figure:
     """Draw the speed of each measured link over that of the median link."""
-    median = sorted(finding.seconds for finding in findings)[len(findings) // 2]
+    median = sorted(findings["seconds"])[len(findings) // 2]
     columns = {
-        "receiver": [finding.subject.name for finding in findings],
-        "source": [finding.source.name if finding.source else "" for finding in findings],
-        "speed": rounded([median / finding.seconds for finding in findings]),
-        "verdict": ["slow" if finding.slow else "" for finding in findings],
+        "receiver": [subject.name for subject in findings["subject"]],
+        "source": [source.name for source in findings["source"]],
+        "speed": rounded(median / findings["seconds"]),
+        "verdict": list(findings["slow"].map({True: "slow", False: ""})),
     }
     shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
     order = {"type": "nominal", "sort": list(dict.fromkeys(columns["receiver"]))}  # of the ranks, in both directions
@@ -120,30 +120,27 @@ def build(
     check: Check, columns: analysis.Columns, timings: str, target: Path, history: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Write the page of a check of ``columns``, from the file ``timings``, with rows of ``check.history``."""
-    slow = {finding.subject.rank for finding in check.slow if not finding.source}
+    slow, peers = check.slow, check.with_peers
+    between, links = slow["source"].notna(), peers[peers["source"].notna()]
     counts = [
         ("devices", len(check.subjects), ""),
-        ("slow devices", len(slow), "wrong"),
-        ("slow links", len({(each.subject.rank, each.source.rank) for each in check.slow if each.source}), "wrong"),
+        ("slow devices", slow.loc[~between, "rank"].nunique(), "wrong"),
+        ("slow links", len(slow[between].drop_duplicates(["subject", "source"])), "wrong"),
         ("faults", len(check.broken), "wrong"),
     ]
-    with_peers = [finding for finding in check.findings if finding.against == "peers"]
-    alone = [finding for finding in with_peers if not finding.source and math.isfinite(finding.slowdown)]
-    charts: dict[str, list[Finding]] = {}
-    for finding in with_peers:
-        if finding.source:
-            charts.setdefault(chart_of(finding), []).append(finding)
-    links = [heat_map(own, f"link-{i}", name) for i, (name, own) in enumerate(charts.items(), 1)]
+    alone = peers[peers["source"].isna()].dropna(subset="slowdown")
+    charts = links.groupby(links["measurement"].map(chart_of), sort=False)
+    drawn = [heat_map(own, f"link-{i}", name) for i, (name, own) in enumerate(charts, 1)]
     names = tuple(subject.name for subject in check.subjects)
     sections = []
-    if check.slow:
-        states = [("fail", f"{len(check.slow)} slow")]
+    if len(slow):
+        states = [("fail", f"{len(slow)} slow")]
         sections.append(sheet.Section("Slow", tables=[slow_table(check)], states=states))
-    if alone:
+    if len(alone):
         sections.append(sheet.Section("Devices", figures=[overview(alone)]))
-    if links:
-        text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
-        sections.append(sheet.Section("Links", [text], links))
+    if drawn:
+        about = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
+        sections.append(sheet.Section("Links", [about], drawn))
     if history:
         sections.append(sheet.Section("History", tables=[history_table(history)]))
     sections.append(sheet.Section("All measurements", folded=[table(check.findings, "All measurements")]))
