@@ -1,10 +1,10 @@
 """Write and read timings files: HDF5 with the seal of ``docs/file-format.md``, replaced whole or not at all."""
 
+import contextlib
 import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def require_writable(path: Path) -> None:
         raise StoreError(f"{path}: no permission to create files; change its permissions, or write elsewhere")
 
 
-@contextmanager
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is synced and replaces ``path`` only if the body succeeds; errors name ``path``."""
     make_folder(path.parent)
@@ -143,27 +143,23 @@ def fingerprints(path: Path) -> dict[str, bool]:
         rows = zip(*(_values(columns[name]) for name in names), strict=True)
         return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
 
-    try:
+    with contextlib.suppress(StoreError):
         return _parsed(path, parse)
-    except StoreError:
-        return {}
+    return {}
 
 
 def source(path: Path) -> str:
     """Return the digest of what a file was made from; empty if it has none or cannot be read."""
-    try:
+    with contextlib.suppress(StoreError):
         return _parsed(path, lambda file: str(file.attrs.get(SOURCE, "")))
-    except StoreError:
-        return ""
+    return ""
 
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file of any kind; empty if it cannot be read."""
-    try:
-        with files.opened(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError), files.opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return ""
 
 
 def page_source(timings: Path) -> str:

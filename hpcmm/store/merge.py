@@ -93,19 +93,21 @@ def select(groups: Groups, rows: np.ndarray) -> Groups:
 
 def distinct(groups: Groups) -> Groups:
     """Remove duplicate measurements of the same run and point, and duplicate rows of other groups."""
-    first: dict[tuple, int] = {}
-    texts = zip(*(groups["runs"][name] for name in GROUPS["runs"]), strict=True)
-    same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
+    same = _first(groups["runs"].values())
     groups = _with_runs(groups, lambda run: same[run])
+    for group in ("profiles", "ranks"):
+        kept = np.unique(_first(groups[group].values()))
+        groups[group] = {name: values[kept] for name, values in groups[group].items()}
     measurements = groups["measurements"]
     names = [name for name in measurements if name in ("run", *IDENTITY) or name not in MEASUREMENTS]
-    whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
-    found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text, because NaN is not equal to NaN
-    for group in ("profiles", "ranks"):
-        rows = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups[group].values(), strict=True))}
-        kept = np.array(sorted(rows.values()), int)
-        groups[group] = {name: values[kept] for name, values in groups[group].items()}
-    return select(groups, np.array(sorted(found.values()), int))
+    return select(groups, np.unique(_first(measurements[name] for name in names)))
+
+
+def _first(columns: Iterable[np.ndarray]) -> np.ndarray:
+    """Return for each row the first one with the same values, as texts: NaN is not equal to NaN."""
+    first: dict[tuple, int] = {}
+    rows = (tuple(map(str, row)) for row in zip(*columns, strict=True))
+    return np.array([first.setdefault(row, i) for i, row in enumerate(rows)], int)
 
 
 def _with_runs(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:

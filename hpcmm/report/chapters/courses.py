@@ -33,7 +33,7 @@ def course_table(answered: Answered, number_of: str) -> Table:
             continue
         if column.documented:
             head.append(f"{name}, {number_of}")
-            columns.append([EMPTY if pair.document is None else _written(pair.document) for pair in column.pairs])
+            columns.append([_written(pair.document) for pair in column.pairs])
         where = f" on {column.gpu}" if column.gpu else ""
         head.append(f"{name}, hpcmm{where}" if column.documented else name + where)
         columns.append([_ours(pair) for pair in column.pairs])
@@ -52,8 +52,8 @@ def _unit(column: Column) -> str:
     return units.pop() if len(units) == 1 else ""
 
 
-def _written(number: float | str) -> Cell:
-    return words(number) if isinstance(number, str) else Cell(_short(f"{number:,}"))
+def _written(number: float | str | None) -> Cell:
+    return words(number) if isinstance(number, str) else EMPTY if number is None else Cell(_short(f"{number:,}"))
 
 
 def _ours(pair: Pair) -> Cell:
