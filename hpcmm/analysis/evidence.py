@@ -21,7 +21,6 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
-from hpcmm.analysis.visits import WIDEST
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store import IDENTITY
@@ -61,7 +60,7 @@ def percent(share: float) -> str:
     """
     if share < 1:
         return f"{100 * share:.2g} %"
-    return f"a factor of {1 + share:.2g}" if math.log1p(share) < WIDEST else "a factor of 100 or more"
+    return f"a factor of {1 + share:.2g}" if math.log1p(share) < visits.WIDEST else "a factor of 100 or more"
 
 
 def judged(log: float, width: float, p: float) -> Change:
@@ -75,7 +74,7 @@ def judged(log: float, width: float, p: float) -> Change:
     """
     margin = math.log1p(MARGIN)
     least = math.expm1(min(max(margin, width), 700.0))
-    if width > WIDEST:
+    if width > visits.WIDEST:
         return Change(math.exp(log), p=p, least=least, verdict="ambiguous")
     if abs(log) + width <= margin:
         verdict = "same"

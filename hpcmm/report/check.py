@@ -12,7 +12,6 @@ from hpcmm import analysis, store
 from hpcmm.analysis.health import Check
 from hpcmm.report import formats, page, sheet, tables
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.tables import Row, text, value
 from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded, tooltip
 
 LEAST = 10  # per cent that the axis of differences shows in each direction
@@ -30,17 +29,17 @@ def table(findings: pd.DataFrame, caption: str) -> Table:
     def chance(p: float) -> str:
         return "" if math.isnan(p) else "below 1e-12" if p < 1e-12 else f"{p:.1g}"
 
-    def verdict(row: Row) -> Cell:
+    def verdict(row: tables.Row) -> Cell:
         return Cell("slow", kind="fail") if row["slow"] else words("not compared" if math.isnan(row["p"]) else "")
 
     columns = {
         "Node": lambda row: words(row["subject"].node),
         "Slot": lambda row: words(str(row["subject"].slot)),
         "UUID": lambda row: words(row["subject"].uuid),
-        "Measurement": text("measurement"),
+        "Measurement": tables.text("measurement"),
         "Received from": lambda row: words(row["source"].name if row["source"] else ""),
-        **{"Against": text("against"), "Time": value("seconds", formats.duration)},
-        **{"Slower by": value("slowdown", slower), "Chance": value("p", chance), "Verdict": verdict},
+        **{"Against": tables.text("against"), "Time": tables.value("seconds", formats.duration)},
+        **{"Slower by": tables.value("slowdown", slower), "Chance": tables.value("p", chance), "Verdict": verdict},
     }
     return tables.table(caption, findings.to_dict("records"), columns)
 

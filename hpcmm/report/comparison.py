@@ -4,16 +4,14 @@ from pathlib import Path
 
 from hpcmm import analysis, store
 from hpcmm.analysis import compare
-from hpcmm.analysis.compare import Comparison
 from hpcmm.report import definitions, formats, sheet, tables, vega
-from hpcmm.report.vega import GREY, PALETTE, Figure
 from hpcmm.system.text import printable
 
 # Verdicts with a time, with their colours; the others are behind
-HUES = {"same": GREY, "ambiguous": GREY, "faster": PALETTE[2], "slower": PALETTE[5]}
+HUES = {"same": vega.GREY, "ambiguous": vega.GREY, "faster": vega.PALETTE[2], "slower": vega.PALETTE[5]}
 
 
-def figure(comparison: Comparison) -> Figure | None:
+def figure(comparison: compare.Comparison) -> vega.Figure | None:
     """Draw the speedup of each point over its time before; None for one or two points, which the table has."""
     rows = comparison.rows[comparison.rows["verdict"].isin(list(HUES)) & (comparison.rows["ratio"] > 0)]
     if len(rows) < 3:
@@ -43,10 +41,10 @@ def figure(comparison: Comparison) -> Figure | None:
         ends = {"x": x, "y": vega.quantity("low", **y), "y2": {"field": "high"}, "color": color}
         layers.append(vega.layer({"type": "rule", "strokeWidth": 1.5}, "isValid(datum.low)", some, **ends))
     caption = "Speedup of each point over its time before; intervals of the faster and slower ones"
-    return Figure("speedups", caption, columns, vega.layered(layers, 300), shown | {"low": "from", "high": "to"})
+    return vega.Figure("speedups", caption, columns, vega.layered(layers, 300), shown | {"low": "from", "high": "to"})
 
 
-def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
+def build(comparison: compare.Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
     rows, counts = comparison.rows, comparison.counts
     kinds = {**dict.fromkeys((*compare.WORSE, "slower"), "wrong"), "faster": "pass", "mended": "pass"}
     shown = [("points in both", len(rows), "")]

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcmm.report import definitions, drawing, page
-from hpcmm.report.definitions import Definition
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure
 
@@ -22,7 +21,7 @@ class Section:
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
     folded: Sequence[Table] = ()
-    definition: Definition | None = None
+    definition: definitions.Definition | None = None
     states: Sequence[tuple[str, str]] = ()
     errors: Mapping[str, str] = field(default_factory=dict)
 

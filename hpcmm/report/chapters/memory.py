@@ -12,15 +12,13 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.sizes import rate_against_size
-from hpcmm.report.formats import amount
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, table
-from hpcmm.report.vega import Figure
 
 
-def pitch_gain(series: analysis.Series) -> Iterator[Figure]:
+def pitch_gain(series: analysis.Series) -> Iterator[vega.Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.rows)
     rows, gains = [row for row, _ in pairs], [Ratio.of(*pair) for pair in pairs]
@@ -40,7 +38,7 @@ def pitch_gain(series: analysis.Series) -> Iterator[Figure]:
         layers.insert(2, {"mark": vega.INTERVAL, "encoding": ends | {"color": color}})
     caption = f"Speedup from pitched rows, kernel alone, {described(series)}"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
-    yield Figure("pitch", caption, columns, vega.layered(layers, 260), shown, series.dtype, rows[0]["device"])
+    yield vega.Figure("pitch", caption, columns, vega.layered(layers, 260), shown, series.dtype, rows[0]["device"])
 
 
 def level_table(rows: pd.DataFrame, device: str) -> Table:
@@ -48,10 +46,10 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
 
     def of(kind: str) -> Column:
         variant, nbytes = f"{kind}_variant", f"{kind}_bytes"
-        return lambda row: words(f"{row[variant]}, {amount(row[nbytes])}" if row[variant] else "")
+        return lambda row: words(f"{row[variant]}, {formats.amount(row[nbytes])}" if row[variant] else "")
 
     def level(row: Row) -> Cell:
-        return words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]])))
+        return words(row["level"] or formats.amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]])))
 
     columns = columns_of("levels", level=level, chase=of("latency"), read_by=of("bandwidth"))
     return table(f"Levels of memory of the {device}", analysis.row_dicts(rows), columns)

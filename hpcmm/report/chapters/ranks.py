@@ -19,14 +19,12 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Experiment, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.findings import fastest_of, first_series, quickest
-from hpcmm.report.formats import at_sizes, duration, percent, size_title
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text
-from hpcmm.report.vega import AT_ONE, Figure
 
 
-def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[Figure]:
+def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[vega.Figure]:
     """Draw efficiency over ranks of one sweep, for each kind of scaling, device and element type, at the largest size.
 
     Of each arithmetic it shows the two labels that are fastest on the most ranks by the kernel alone, and end to end.
@@ -57,7 +55,7 @@ def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[Figure]:
         yield replace(figure, name=f"{kind}-{device}-{dtype}")
 
 
-def _scaling(rows: Sequence[Row], caption: str, height: int) -> Figure:
+def _scaling(rows: Sequence[Row], caption: str, height: int) -> vega.Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     points = []
@@ -77,9 +75,9 @@ def _scaling(rows: Sequence[Row], caption: str, height: int) -> Figure:
     dash = vega.category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
     tooltip += [vega.quantity("efficiency", format=".1%"), vega.quantity("speedup", format=".3r")]
-    layers = [AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
+    layers = [vega.AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
-    return Figure("", caption, columns, vega.layered(layers, height), shown, rows[0]["dtype"], rows[0]["device"])
+    return vega.Figure("", caption, columns, vega.layered(layers, height), shown, rows[0]["dtype"], rows[0]["device"])
 
 
 CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
@@ -91,12 +89,12 @@ def scaling_table(rows: Sequence[Row]) -> Table:
     lines = sorted(rows, key=lambda row: [row[name] for name in by])
     sizes = ([row[base] for base in base_columns()] for row in lines)
     bases = [dict(zip(dimensions(), size, strict=True)) | {"line": row} for size, row in zip(sizes, lines, strict=True)]
-    kept, which = at_sizes(bases, 3)
+    kept, which = formats.at_sizes(bases, 3)
     some = [each["line"] for each in kept]
     named = ["label", *(name for name in ("dtype", "setting") if len({row[name] for row in some}) > 1)]
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
-        size_title(some): of_size,
+        formats.size_title(some): of_size,
         "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
         **columns_of("scaling"),
     }
@@ -116,10 +114,10 @@ def prediction_table(rows: Sequence[Row]) -> Table:
         if row["work"] == most[row["device"], row["dtype"]]:
             kept.setdefault((row["label"], row["dtype"], row["ranks"]), row)
     lines = list(kept.values())
-    columns = {size_title(lines): of_size} | columns_of(
+    columns = {formats.size_title(lines): of_size} | columns_of(
         "predictions",
-        measured=lambda row: Cell(duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
-        held_out=lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"])),
+        measured=lambda row: Cell(formats.duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
+        held_out=lambda row: Cell("" if row["ratio"] > 0 else formats.percent(row["held_out"])),
     )
     return table("Predicted by the cost model", lines, columns, leading=4)
 

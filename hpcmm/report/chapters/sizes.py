@@ -18,7 +18,6 @@ from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, differing, is_itself
 from hpcmm.report.tables import Row, against_baseline, clock, failed, libraries, marked, marked_caption, of_size, result
-from hpcmm.report.vega import INTERVAL, LINE, Figure, Spec
 from hpcmm.store import DIMENSIONS
 
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
@@ -27,7 +26,7 @@ RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
 MOST_SIZES = 32  # of a table; the CSV file has all
 
 
-def ratio_against_size(series: analysis.Series, height: int = 300) -> Iterator[Figure]:
+def ratio_against_size(series: analysis.Series, height: int = 300) -> Iterator[vega.Figure]:
     """Draw the speed of the fastest rungs relative to the library, with that of the tuned library."""
     known = [row for row in series.rows if row["ratio"] > 0 and not row["baseline"] and row["algorithm"] == TEXTBOOK]
     known = [row for row in known if row["role"] == "rung" or not row["arithmetic"]]
@@ -35,7 +34,7 @@ def ratio_against_size(series: analysis.Series, height: int = 300) -> Iterator[F
         yield from _against_size(series, known, height, RATIOS, "ratio")
 
 
-def map_of_shapes(series: analysis.Series) -> Iterator[Figure]:
+def map_of_shapes(series: analysis.Series) -> Iterator[vega.Figure]:
     """Draw the speed of a rung relative to the faster library as the colour of a point for each of many shapes."""
     points = _leading(series.rows)
     if len(points) < MANY or formats.size_is_one_number(points):
@@ -55,10 +54,10 @@ def map_of_shapes(series: analysis.Series) -> Iterator[Figure]:
     columns = columns_of(points, series) | {name: vega.rounded(values) for name, values in own.items()}
     caption = f"Speed of {points[0]['label']} over the faster of {library} at {len(points)} shapes, {described(series)}"
     devices = list({row["device"] for row in points})
-    yield Figure("map", caption, columns, vega.layered(layers, 360), titles_of(series), series.dtype, devices[0])
+    yield vega.Figure("map", caption, columns, vega.layered(layers, 360), titles_of(series), series.dtype, devices[0])
 
 
-def rate_against_size(series: analysis.Series) -> Iterator[Figure]:
+def rate_against_size(series: analysis.Series) -> Iterator[vega.Figure]:
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
@@ -70,7 +69,7 @@ def rate_against_size(series: analysis.Series) -> Iterator[Figure]:
 
 def _against_size(
     series: analysis.Series, known: Sequence[Row], height: int, lines: int, field: str
-) -> Iterator[Figure]:
+) -> Iterator[vega.Figure]:
     rates = formats.rate_unit_of(series.rows)
     relative = field == "ratio"
     column, scaled = ("ratio", 1.0) if relative else (rates.column, rates.scale)
@@ -98,7 +97,7 @@ def _against_size(
     first, last = ("from", "to") if relative else ("low", "high")
     rate, low, high = vega.quantity(field, **axis), vega.quantity(first, **axis), {"field": last}
     at_one = vega.layer({"type": "rule", "strokeWidth": 1.5}, **{"y" if one_number else "x": {"datum": 1}})
-    layers: list[Spec] = [at_one] if relative else []
+    layers: list[vega.Spec] = [at_one] if relative else []
     if one_number:
         position = {"x": vega.size_axis(known), "y": rate}
         ends = {"x": position["x"], "y": low, "y2": high}
@@ -118,7 +117,7 @@ def _against_size(
         position = {"x": rate | {"axis": ticks | axis.get("axis", {})}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
     if some_ends:  # Vega warns about the extent of an empty layer
-        interval = vega.layer(INTERVAL | {"clip": True}, f"isValid(datum.{first})", **ends, color=color)
+        interval = vega.layer(vega.INTERVAL | {"clip": True}, f"isValid(datum.{first})", **ends, color=color)
         layers.append(interval | {"name": f"needs_{first}"})
     marks = {"color": color, "tooltip": tooltips(series)} | ({} if dense else {"shape": shape})
     layers.append(vega.layer(vega.dots(12 if dense else 60), transform=calculations(series), **position, **marks))
@@ -135,7 +134,7 @@ def _against_size(
         lows, highs = ([row[f"ratio_{end}"] for row in known] for end in ("low", "high"))
         columns |= {"from": vega.rounded(lows), "to": vega.rounded(highs)}
     spec, device = vega.layered(layers, height), devices[0] if len(devices) == 1 else ""
-    yield Figure(field, caption + which, columns, spec, titles_of(series), series.dtype, device)
+    yield vega.Figure(field, caption + which, columns, spec, titles_of(series), series.dtype, device)
 
 
 def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
@@ -148,7 +147,7 @@ def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
     return [row for row in known if row["role"] != "rung" or row["label"] in kept], among
 
 
-def _limit_layers(known: Sequence[Row], x: Spec, axis: Spec) -> list[Spec]:
+def _limit_layers(known: Sequence[Row], x: vega.Spec, axis: vega.Spec) -> list[vega.Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
     limited = [row for row in known if row["fraction"] > 0]  # the CPU, whose limits are unknown, may have larger sizes
     if not limited:
@@ -164,7 +163,7 @@ def _limit_layers(known: Sequence[Row], x: Spec, axis: Spec) -> list[Spec]:
     y = vega.quantity("limit", **axis)
     tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, vega.quantity("limit", format=",.3r")]
     last = {"filter": f"datum.n == {largest}"}
-    line = {"type": "line", "strokeDash": [1, 3], "strokeWidth": 2, "color": LINE, "point": False}
+    line = {"type": "line", "strokeDash": [1, 3], "strokeWidth": 2, "color": vega.LINE, "point": False}
     name = [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}]
     text = {"type": "text", "align": "right", "dy": -8, "fontSize": 11}
     layers = [
@@ -183,7 +182,7 @@ def _multiples(known: Sequence[Row]) -> dict[int, int]:
     return {n: max(t for t in tiles if n % t == 0) for n in sizes if any(n % t == 0 for t in tiles)}
 
 
-def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
+def _multiple_layers(multiples: Mapping[int, int], x: vega.Spec) -> list[vega.Spec]:
     widest = max(multiples.values())
     values = [{"n": n, "width": 2 if tile == widest else 1} for n, tile in multiples.items()]
     mark, width = {"type": "rule", "opacity": 0.25}, vega.quantity("width", scale=None, legend=None)

@@ -13,13 +13,12 @@ from hpcmm.report.findings import rate_ratio
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Row
-from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
 
 
-def tile_map(series: analysis.Series) -> Iterator[Figure]:
+def tile_map(series: analysis.Series) -> Iterator[vega.Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     rows = [row for row in series.rows if row["tile"]]
     sizes = analysis.by_size(rows)
@@ -33,17 +32,17 @@ def tile_map(series: analysis.Series) -> Iterator[Figure]:
         most[size] = max(rate or 0.0, most.get(size, 0.0))
     rates = [math.nan if rate is None else rate for rate in columns["rate"]]
     shares = [rate / (most[size] or 1.0) for rate, size in zip(rates, columns["size"], strict=True)]
-    columns["relative"] = rounded(shares)
+    columns["relative"] = vega.rounded(shares)
     texts = (row["result"] if row["result"] == "FAIL" else "" for row in rows)
     columns["text"] = [text or formats.number(rate) for text, rate in zip(texts, rates, strict=True)]
     labels = [row["label"] for row in vega.first_of_labels(rows)]
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
-        "x": category("size", sort=[formats.size(at[0]) for at in sizes.values()], title="n", axis=top),
-        "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
+        "x": vega.category("size", sort=[formats.size(at[0]) for at in sizes.values()], title="n", axis=top),
+        "y": vega.category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
-    color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
+    color = vega.quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
     light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
     cell = {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1}
@@ -51,13 +50,13 @@ def tile_map(series: analysis.Series) -> Iterator[Figure]:
     shades = {"color": color, "tooltip": tooltips(series)}
     inks = {"condition": [ink, light], "value": "#16202c"}
     layers = [
-        layer(cell, "isValid(datum.relative)", calculations(series), **position, **shades),
-        layer(wrong, "datum.text == 'FAIL'", **position),
-        layer({"type": "text", "fontSize": 11}, **position, text={"field": "text"}, color=inks),
+        vega.layer(cell, "isValid(datum.relative)", calculations(series), **position, **shades),
+        vega.layer(wrong, "datum.text == 'FAIL'", **position),
+        vega.layer({"type": "text", "fontSize": 11}, **position, text={"field": "text"}, color=inks),
     ]
     caption = f"{unit} by tile and size, {described(series)}; an empty cell was not measured"
-    whole = layered(layers, 26 * len(labels) + 20)
-    yield Figure("tiles", caption, columns, whole, titles_of(series), series.dtype, rows[0]["device"])
+    whole = vega.layered(layers, 26 * len(labels) + 20)
+    yield vega.Figure("tiles", caption, columns, whole, titles_of(series), series.dtype, rows[0]["device"])
 
 
 def tiles(rows: Sequence[Row]) -> str:
