@@ -157,7 +157,7 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
         ends = own["ratio_low"], own["ratio_high"]  # one visit of slow points has no interval
         assert ends == (None, None) or ends[0] < own["ratio"] < ends[1]
     done = inside("crash.c", cwd=folder)
-    assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: ended by SIGSEGV" in done.stdout
+    assert done.returncode == 1 and "crash.c: FAIL 10x70x40 float32: ended by SIGSEGV" in done.stdout
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     )
     done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
     first, second, *table = done.stdout.splitlines()
-    assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: .* did not end within \d+ s", first)
+    assert re.fullmatch(r"endless.c: FAIL 10x70x40 float32: .* did not end within \d+ s", first)
     assert second.startswith("by_rows.c: PASS at 28 points") and any(row.startswith("by_rows.c  24") for row in table)
     assert done.returncode == 1
 

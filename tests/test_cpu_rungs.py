@@ -139,7 +139,8 @@ def test_avx_on_every_path(path, dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("name", RUNGS)
 def test_any_number_of_threads(name, dtype, threads):
-    for shape in ((0, 9, 4), (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83), (2, 300, 1801)):
+    empty = (0, 9, 4), (5, 0, 4), (9, 7, 0), (40, 3, 0), (40, 40, 0)
+    for shape in (*empty, (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83), (2, 300, 1801)):
         check(name, dtype, shape, threads=threads)
 
 

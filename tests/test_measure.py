@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from hpcmm.bench.pace import Pace, Record
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
 from hpcmm.jobs.watched import run_for_profiler
+from hpcmm.kernels import modules
 from hpcmm.model import ALONE, TEXTBOOK, HpcmmError
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Batch, Measuring, Point
@@ -168,7 +170,7 @@ def damage(monkeypatch):
                 run()
                 spoil(next(numbers), arrays, before)
 
-            return Run(spoilt)
+            return dataclasses.replace(run, once=spoilt)
 
         monkeypatch.setattr(CpuBackend, "prepare", prepare)
 
@@ -296,15 +298,34 @@ def measured_in_turn(*names: str):
     return [measure_point(problem, dataclasses.replace(POINTS["matmul"], variant=name), QUICK) for name in names]
 
 
-@pytest.mark.parametrize("first", [0, QUICK.warmups + 2 * QUICK.max_repetitions])
-def test_a_kernel_that_writes_to_an_input_fails_and_no_other_does(damage, first):
-    def spoil(number, arrays, before):
-        arrays["A"][2, 1] *= 2 if number >= first else 1
+LEAVES = """#include <fenv.h>
+void round_up(void) { fesetround(FE_UPWARD); }
+#ifdef __x86_64__
+#include <immintrin.h>
+void flush(void) { _mm_setcsr(_mm_getcsr() | 0x8040); }
+#endif
+"""
+CPUS = os.sched_getaffinity(0)
 
-    damage("serial", spoil)
+
+@pytest.mark.parametrize("first", [0, QUICK.warmups + 2 * QUICK.max_repetitions])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda arrays, _: arrays["A"].__setitem__((2, 1), 9), "wrote to its input A"),
+        (lambda _, module: module.round_up(), "leaves another rounding mode"),
+        (lambda _, module: getattr(module, "flush", pytest.skip)(), "leaves subnormal numbers flushed to zero"),
+        (lambda *_: os.sched_setaffinity(0, {min(CPUS)}), "leaves its thread bound to other CPUs"),
+    ],
+)
+def test_a_kernel_that_changes_its_inputs_or_its_process_fails_and_no_other_does(damage, tmp_path, first, change, said):
+    (tmp_path / "leaves.c").write_text(LEAVES)
+    module = modules.load("leaves", tmp_path / "leaves.c", {})
+    damage("serial", lambda number, arrays, before: change(arrays, module) if number >= first else None)
     (wrong, *_), (right, baseline) = measured_in_turn("serial", "openmp")
-    assert wrong.verdict.where == "wrote to its input A" and not wrong.samples
+    assert wrong.verdict.where.startswith(said) and not wrong.samples
     assert right.verdict.passed and baseline.verdict.passed
+    assert os.sched_getaffinity(0) == CPUS and CpuBackend(1).restored() == ""
 
 
 @pytest.mark.parametrize("reverse", [False, True])

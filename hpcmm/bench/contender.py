@@ -92,11 +92,11 @@ class Contender:
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
         """Verify the result on rank 0, or each rank's part there; writes outside the arrays are wrong on any rank."""
         comm = self.distribution.comm
-        verdict = None
+        verdict, complaint = None, self.run.complaint()  # first: the judge computes, too
         if judge is not None:
             (result,) = self.distribution.result.values()
             verdict = judge(result)
-        every = comm.allgather((verdict, self.run.complaint()))
+        every = comm.allgather((verdict, complaint))
         verdicts = [each for each, _ in every if each]  # of rank 0, or of all ranks
         self.verdict = next((each for each in verdicts if not each.passed), verdicts[0])
         for rank, (each, complaint) in enumerate(every):

@@ -57,19 +57,19 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     last = {}  # kernel and task of each type
     for task in tasks:
         kernel = compiled(task, folder)
-        inputs = guards.drawn_widely(task, np.random.default_rng(task.shape))
         found.largest = max(found.largest, task.shape, key=math.prod)
         results = set()
         other = guards.with_other_scalars(task)
+        drawn = [guards.drawn_widely(of, np.random.default_rng(task.shape)) for of in (other, task)]
         matrices = any(len(operand.dimensions) > 1 for operand in task.operation.operands)
-        judges = [each.operation.reference(each, inputs) for each in (other, task)]
+        judges = [task.operation.reference(*pair) for pair in zip((other, task), drawn, strict=True)]
         last_run = [(other, ORDERS[0], False)] * (matrices or other != task)
         for each, order, padded in [*((task, order, True) for order in ORDERS), *last_run]:
             found.runs += padded
             given = ", ".join([f"{name} {value:g}" for name, value in each.scalars.items()])
             place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"
             try:
-                result, note = run(kernel, each, inputs, order, padded)
+                result, note = run(kernel, each, drawn[padded], order, padded)
             except KernelError as error:
                 found.where = f"{place}: {error}{hint(kernel, each)}"
                 return found

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from hpcmm.model import Operation
 
-# The last ones: beyond the numbers of a byte
-GIVEN = "1x1x1 17x33x1 1x17x33 33x1x17 31x32x33 64x64x64 9x70x40 65x7x129 300x3x5 3x300x5 5x3x300"
+# Sizes of all remainders by 8; the last ones: beyond the numbers of a byte
+GIVEN = "1x1x1 17x33x1 1x17x33 33x1x17 31x32x33 64x64x64 10x70x40 65x7x131 302x4x6 3x298x15 5x3x298"
 RAGGED = [tuple(map(int, shape.split("x"))) for shape in GIVEN.split()]
 LENGTHS = (1, 2, 12, 33, 45, 70, 1000, 4099)  # of all remainders by 7 and, with the block, by 8
 

@@ -10,6 +10,16 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
 {
     if (MISTAKE == 7)
         alpha = 1.5f;
+    if (MISTAKE == 8 && beta != 0)
+        alpha = 3 * beta;
+#if MISTAKE == 9  // an earlier content of B
+    static const float *of;
+    static float copy[999];
+    if (of != B)
+        for (int i = 0; i < k * n; ++i)
+            copy[i] = B[i / n * (size_t)ldb + i % n];
+    of = B, B = copy, ldb = n;
+#endif
 #if MISTAKE == 2
     int j, p;  // shared by all threads
 #pragma omp parallel for num_threads(threads)

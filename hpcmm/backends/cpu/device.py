@@ -88,8 +88,10 @@ class CpuBackend(Backend):
 
     def __init__(self, threads: int):
         self.threads = threads
-        module, summing = (load(name, kernels.FOLDER / f"{name}.c", {}) for name in ("evict", "checksum"))
+        names = "evict", "checksum", "state"
+        module, summing, state = (load(name, kernels.FOLDER / f"{name}.c", {}) for name in names)
         self._evict, self._fill_caches, self._checksum = module.evict, module.fill_caches, summing.checksum
+        self._restore, self._cpus = state.restore, os.sched_getaffinity(0)
         for function in (self._evict, self._fill_caches, self._checksum):
             function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = self._checksum.restype = ctypes.c_uint64
@@ -151,6 +153,7 @@ class CpuBackend(Backend):
             source = kernels.source(task.operation, task.variant)
             raise DeviceError(f"{source} has no function {task.operation.kernels}")
         kernel.restype = None
+        self.restored()  # libraries that gcc 12 links with -Ofast flush subnormal numbers once they are loaded
         arguments = [as_argument(value) for value in task.operation.arguments(task, arrays)]
         arguments.append(ctypes.c_int(self.threads))
         workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
@@ -161,7 +164,23 @@ class CpuBackend(Backend):
             kernel(*arguments)
             return kept
 
-        return Run(once)
+        left = ""
+
+        def complaint() -> str:
+            nonlocal left
+            left = left or self.restored()
+            return left
+
+        return Run(once, complaint=complaint)
+
+    def restored(self) -> str:
+        """Restore what a kernel left changed in its process, and say so: it changes results or times of others."""
+        found = self._restore(self.threads)
+        said = ["another rounding mode"] * (found & 1) + ["subnormal numbers flushed to zero"] * (found >> 1)
+        if os.sched_getaffinity(0) != self._cpus:
+            os.sched_setaffinity(0, self._cpus)
+            said.append("its thread bound to other CPUs")
+        return f"leaves {', '.join(said)}" if said else ""
 
     def checksum(self, array: np.ndarray) -> int:
         array = np.ascontiguousarray(array)

@@ -138,7 +138,7 @@ INLINE void product(int mr, int nr, tile_function *tile, int m, int n, int k, RE
     const int kc = pass(k);
     for (int i0 = 0; i0 < m; i0 += MC) {
         const int rows = smaller(MC, m - i0), rows_in_place = n <= NC && lda <= NEAR ? rows / mr * mr : 0;
-        for (int p0 = 0; p0 < k; p0 += kc) {
+        for (int p0 = 0; p0 == 0 || p0 < k; p0 += kc) {
             const int terms = smaller(kc, k - p0);
             const REAL *const rows_of_a = A + (size_t)i0 * lda + p0;
             fetch(rows_in_place, terms, rows_of_a, lda);
@@ -236,7 +236,7 @@ INLINE void narrow(int m, int n, int k, REAL alpha, const REAL *A, int lda, cons
                    int ldc)
 {
     const int kc = pass(k);
-    for (int p0 = 0; p0 < k; p0 += kc) {
+    for (int p0 = 0; p0 == 0 || p0 < k; p0 += kc) {
         const int terms = smaller(kc, k - p0);
         for (int p = 0; p < terms; ++p)
             for (int j = 0; j < n; ++j)
@@ -283,7 +283,7 @@ INLINE void flat_rows(int m, int n, int k, REAL alpha, const REAL *A, int lda, c
     REAL sums[SUMS];
     const int kc = pass(k);
     const int wide = SUMS / m, step = m == 1 ? STEP / 2 : STEP; /* one row of C needs fewer loads of sums than streams of B */
-    for (int p0 = 0; p0 < k; p0 += kc) {
+    for (int p0 = 0; p0 == 0 || p0 < k; p0 += kc) {
         const int end = smaller(p0 + kc, k);
         for (int j0 = 0; j0 < n; j0 += wide) {
             const int columns = smaller(wide, n - j0);
@@ -585,6 +585,8 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
 {
     const struct path path = choose();
     product_function *const alone = n <= NARROW ? path.narrow : m <= FLAT ? path.flat : path.product;
+    if (n == 0) /* a rank may have no column */
+        return;
     if (threads == 1 || (double)m * n * k < THREADED) {
         alone(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
