@@ -7,13 +7,12 @@ import types
 from pathlib import Path
 
 import pytest
-from timings import kernel_samples, measurement, merged
+from timings import kernel_samples, measurement, merged, product
 
 from hpcmm import analysis
 from hpcmm.analysis.why import Known, steps
 from hpcmm.backends.cpu import counters
 from hpcmm.model import DeviceError
-from hpcmm.model.measurement import Point
 from hpcmm.report.chapters import why
 
 FAULTS = {"faults": (1, 2)}  # software events of Linux: page faults
@@ -104,26 +103,20 @@ def test_instructions_of_a_loop_are_counted():
     assert 5 < many / few < 15
 
 
-def step_of(events_of_openmp: dict) -> str:
-    """What the report says about openmp after parallel_for, with these counted events."""
+def test_a_step_is_explained_by_counted_events():
+    def timed(variant: str, seconds: float, **events: float):
+        samples = kernel_samples([seconds * (1 + i / 1000) for i in range(8)])
+        return measurement(product(variant), samples=samples, events=events)
 
-    def point(variant: str, seconds: float, **events: float):
-        rows = kernel_samples([seconds * (1 + i / 1000) for i in range(8)])
-        where = Point("matmul", variant, (64, 64, 64), "float32", 1, {"alpha": 1.5, "beta": 0.5})
-        return measurement(where, samples=rows, events=events)
-
-    counted = {"cpu_instructions": 5 * 64**3, "cpu_l1_misses": 64**3, "cpu_cache_misses": 64**2}
-    rows = [point("parallel_for", 4e-3, **counted), point("openmp", 1e-3, **(counted | events_of_openmp))]
+    before = {"cpu_instructions": 5 * 64**3, "cpu_l1_misses": 64**3, "cpu_cache_misses": 64**2}
+    after = before | {"cpu_instructions": 64**3, "cpu_l1_misses": 64**3 / 16}
+    rows = [timed("parallel_for", 4e-3, **before), timed("openmp", 1e-3, **after)]
     cpu = {"model": "Model T", "cores": 4, "threads_per_rank": 4}
     columns = merged(({"cpu": cpu}, {"ladder": rows}))
     frame = analysis.measurements(columns)
     (series,) = analysis.series(frame)
     (step,) = steps(series.rows, Known.of(columns, frame))
-    return why.sentence(step)
-
-
-def test_a_step_is_explained_by_counted_events():
-    text = step_of({"cpu_instructions": 64**3, "cpu_l1_misses": 64**3 / 16})
+    text = why.sentence(step)
     assert "each multiply-add takes 1.00 instructions of the CPU instead of 5.00" in text
     assert "Each multiply-add reads 4.00 B that miss L1 instead of 64.0 B" in text
     assert "no cache has" not in text, "this did not change"

@@ -23,12 +23,7 @@ def test_every_column_with_a_definition_finds_it():
 
 def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
     text = " ".join(definitions.of("verdict").text.split())
-    assert (
-        "a level of 99.5 %" in text
-        and "more than 1 %" in text
-        and "about 5 are called" in text
-        and "at most 5 %" in text
-    )
+    assert all(x in text for x in ("a level of 99.5 %", "more than 1 %", "about 5 are called", "at most 5 %"))
     assert (evidence.ALPHA, evidence.MARGIN, compare.FAMILY) == (0.005, 0.01, 0.05)
     monkeypatch.setattr(truth, "SIGNS", 7)
     changed = definitions._definition(id="x", term="x", text="{{ truth.SIGNS }} signs")

@@ -176,13 +176,9 @@ def test_no_process_of_a_compiler_outlives_its_time_limit(suffix, tmp_path):
 # ---- isolation ----
 
 
-@pytest.fixture
-def without_isolation(monkeypatch):
-    """A machine that forbids user namespaces."""
+def test_without_isolation_nothing_is_graded_unless_it_is_trusted(tmp_path, asked, capsys, monkeypatch):
+    """As on a machine that forbids user namespaces."""
     monkeypatch.setattr(sandbox, "fault", lambda: "bwrap: No permissions to create new namespace")
-
-
-def test_without_isolation_nothing_is_graded_unless_it_is_trusted(tmp_path, asked, capsys, without_isolation):
     outputs = [tmp_path / "grades.json", tmp_path / "grades.html"]
     arguments = ["grade", str(SOLUTIONS), "--rubric", str(asked)]
     arguments += ["--json", str(outputs[0]), "--html", str(outputs[1])]

@@ -7,7 +7,7 @@ import pytest
 import timings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from timings import FAIL, measurement, visit_samples
+from timings import FAIL, measurement, product, visit_samples
 
 from hpcmm import analysis
 from hpcmm.analysis import libraries, scaling, why
@@ -19,12 +19,6 @@ from hpcmm.report.ratio import Ratio
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
 SPREAD = (0.999, 0.9995, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0005, 1.001)
 GPU = {"name": "H", "cublas": 130100, "cupy": "14.2.0"}
-
-
-def product(variant, n=64, dtype="float32", operation="matmul"):
-    if operation != "matmul":
-        return Point(operation, variant, (n,), dtype, 1)
-    return Point("matmul", variant, (n,) * 3, dtype, 1, {"alpha": 1.5, "beta": 0.5})
 
 
 def timed(point, seconds, contender="", spread=SPREAD, **rest):
@@ -159,10 +153,8 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash():
         assert "library: cublas 13.1" in table.caption and ("tuned: cublaslt 13.1" in table.caption) is known
         sizes = chapters.sizes.size_table(series)
         assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
-    (series,) = analysis.series(
-        measured(timed(product("divergent", operation="sum", dtype="int32"), 2.0),
-                 timed(product("cub", operation="sum", dtype="int32"), 1.0))
-    )  # fmt: skip
+    sums = [timed(Point("sum", name, (64,), "int32", 1), 1.0) for name in ("divergent", "cub")]
+    (series,) = analysis.series(measured(*sums))
     assert "Ratio to tuned library" not in chapters.ladder.ladder_table(series).head
 
 

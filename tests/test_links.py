@@ -20,6 +20,7 @@ from hpcmm.parallel.schedules import block_rows
 from hpcmm.report import csv_files
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
+TWO_GPUS = [pytest.mark.gpu, pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")]
 
 
 @pytest.mark.slow
@@ -37,15 +38,7 @@ def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "device",
-    [
-        "cpu",
-        pytest.param(
-            "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")]
-        ),
-    ],
-)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
 def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpiexec, tmp_path, device):
     done = mpiexec(2, PROGRAM.with_name("connections.py"), tmp_path, device, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -81,23 +74,12 @@ def test_each_transport_has_its_device():
 
 
 def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
-    def row(algorithm, n, ranks, seconds):
-        variant = "device_copy" if algorithm in DIRECTIONS else "memcpy"
-        point = Point("links", variant, (n,), "float32", ranks, algorithm=algorithm)
-        return measurement(point, samples=kernel_samples([seconds] * 7))
-
-    rows = [
-        row("neighbours_mpi", 2**20, 4, 1e-3),
-        row("all_to_all_mpi_rma", 2**20, 4, 1e-3),
-        row("all_reduce_mpi", 2**20, 4, 1e-3),
-        row("broadcast_mpi", 2**20, 4, 1e-3),
-        row("gather_mpi", 2**20, 4, 1e-3),
-        row("all_gather_mpi", 2**20, 4, 1e-3),
-        row("reduce_scatter_mpi", 2**20, 4, 1e-3),
-        row("upload", 2**20, 1, 1e-3),
-        row("pairs_mpi", 2**20, 1, 1e-3),  # exchanges nothing
-        row("scatter", 2**20, 4, 1e-3),
-    ]
+    rows, collectives = [], ("all_reduce", "broadcast", "gather", "all_gather", "reduce_scatter")
+    of_four = ("neighbours_mpi", "all_to_all_mpi_rma", *(f"{each}_mpi" for each in collectives), "scatter")
+    for algorithm in (*of_four, "upload", "pairs_mpi"):  # pairs of one rank exchange nothing
+        variant, ranks = "device_copy" if algorithm in DIRECTIONS else "memcpy", 4 if algorithm in of_four else 1
+        point = Point("links", variant, (2**20,), "float32", ranks, algorithm=algorithm)
+        rows.append(measurement(point, samples=kernel_samples([1e-3] * 7)))
     path = timings.write(tmp_path / "timings.h5", {"links": rows})
     found = derived.exchanges(analysis.row_dicts(analysis.measurements(store.read(path))))
     # nccl-tests: sendrecv moves size bytes a rank; the size of a collective is that of the longest buffer of a rank

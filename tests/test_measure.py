@@ -255,26 +255,21 @@ def term_lost(number, arrays, before):
     arrays["C"][2, 6] -= 1.5 * arrays["A"][2, 7] * arrays["B"][7, 6]
 
 
-def wrong_in_the_last_repetition(number, arrays, before):
+def wrong_at_last(number, arrays, before):
     if number == QUICK.warmups + 2 * QUICK.max_repetitions:
         arrays["C"][[0, 1]] = arrays["C"][[1, 0]]  # an exclusive or of all elements stays the same
 
 
 @pytest.mark.parametrize(
     ("spoil", "where"),
-    [
-        (nan_somewhere, "3:5: nan"),
-        (row_skipped, "4:0: "),
-        (term_lost, "2:6: "),
-        (wrong_in_the_last_repetition, "0:0: "),
-    ],
+    [(nan_somewhere, "3:5: nan"), (row_skipped, "4:0: "), (term_lost, "2:6: "), (wrong_at_last, "0:0: ")],
 )
 def test_a_wrong_variant_fails_with_its_place_and_gives_no_times(damage, spoil, where):
     damage("serial", spoil)
     variant, baseline = measured(POINTS["matmul"])
     assert not variant.verdict.passed
     assert variant.verdict.where.startswith(where)
-    assert variant.verdict.where.endswith("(after timing)") is (spoil is wrong_in_the_last_repetition)
+    assert variant.verdict.where.endswith("(after timing)") is (spoil is wrong_at_last)
     assert not variant.samples
     assert baseline.verdict.passed
 
@@ -1090,21 +1085,14 @@ class MarkingBackend(CpuBackend):
         return dataclasses.replace(run, once=watched)
 
 
-def profiled_points() -> list[Point]:
-    product = POINTS["matmul"]
-    return [
-        *(dataclasses.replace(product, variant=name) for name in ("serial", "unrolled", "numpy")),
-        dataclasses.replace(product, dtype="float32"),
-        POINTS["sum"],
-    ]
-
-
 @pytest.mark.parametrize(("first_wrong", "seen"), [(0, [1, 3, 4, 5]), (1, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])])
 def test_a_profiler_sees_each_right_point_once_under_its_number(damage, first_wrong, seen):
     """The second run is that under the profiler: a result that is wrong only there fails."""
     damage("unrolled", lambda number, arrays, before: arrays["C"].fill(0) if number >= first_wrong else None)
-    backend = MarkingBackend()
-    verdicts = run_for_profiler(MPI.COMM_SELF, backend, profiled_points(), QUICK)
+    backend, product = MarkingBackend(), POINTS["matmul"]
+    points = [dataclasses.replace(product, variant=name) for name in ("serial", "unrolled", "numpy")]
+    points += [dataclasses.replace(product, dtype="float32"), POINTS["sum"]]
+    verdicts = run_for_profiler(MPI.COMM_SELF, backend, points, QUICK)
     assert [verdict.passed for verdict in verdicts] == [True, first_wrong > 1, True, True, True]
     assert verdicts[1].where.endswith("(under the profiler)") == (first_wrong == 1)
     assert backend.seen == seen

@@ -2,16 +2,11 @@
 
 import pytest
 import timings
-from timings import FAIL, HOPPER, kernel, measurement
+from timings import FAIL, HOPPER, kernel, measurement, product
 
 from hpcmm import analysis
 from hpcmm.analysis.occupancy import resources
 from hpcmm.model.capabilities import block_limits
-from hpcmm.model.measurement import Point
-
-
-def matmul(variant, n=64, dtype="float32", tile=0, **scalars):
-    return Point("matmul", variant, (n, n, n), dtype, 1, {"alpha": 1.5, "beta": 0.5, **scalars}, tile=tile)
 
 
 def derive(*rows):
@@ -41,12 +36,12 @@ def test_resources_of_a_file():
     needs = {"registers": 32, "shared_bytes": 2048}
     tiled = kernel(HOPPER, (16, 16), 8, **needs)
     rows = [
-        measurement(matmul("naive", tile=8), resources=kernel(HOPPER, (8, 8), 32, registers=32)),
-        measurement(matmul("tiled_padded", tile=16), resources=tiled),
-        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 3, "grid_y": 16}),
-        measurement(matmul("tiled_padded", tile=16, dtype="float64"), verdict=FAIL, resources=tiled),
-        measurement(matmul("tiled_padded", tile=16), "cublas"),
-        measurement(matmul("serial")),
+        measurement(product("naive", tile=8), resources=kernel(HOPPER, (8, 8), 32, registers=32)),
+        measurement(product("tiled_padded", tile=16), resources=tiled),
+        measurement(product("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 3, "grid_y": 16}),
+        measurement(product("tiled_padded", tile=16, dtype="float64"), verdict=FAIL, resources=tiled),
+        measurement(product("tiled_padded", tile=16), "cublas"),
+        measurement(product("serial")),
     ]
     found = resources(derive(*rows))
     assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
@@ -66,7 +61,7 @@ def test_resources_of_a_file():
 def test_a_kernel_with_tiles_of_its_own_loads_these():
     """A phase of large_thread_tile: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
     needs = kernel(HOPPER, (256, 1), 1, registers=255, dynamic_shared_bytes=48 * 1024)
-    rows = [measurement(matmul("large_thread_tile", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
+    rows = [measurement(product("large_thread_tile", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
     found = resources(derive(*rows))
     assert list(found["phase_loads"]) == list(found["pending_loads"]) == [8 * (256 + 128), 8 * (128 + 128)]
     assert list(found["phase_flops"]) == [2 * 256 * 128 * 8, 2 * 128 * 128 * 8]
@@ -74,4 +69,4 @@ def test_a_kernel_with_tiles_of_its_own_loads_these():
 
 
 def test_without_recorded_resources_there_are_none():
-    assert resources(derive(measurement(matmul("naive", tile=8)))).empty
+    assert resources(derive(measurement(product("naive", tile=8)))).empty
