@@ -34,17 +34,10 @@ LINK = {True: 50e9, False: 8e9}  # bytes a second from and to pinned and pageabl
 MPI = 5e9
 PEER, EXCHANGES = 3e11, [2**16, 2**20, 2**24, 2**28]
 GPU = {
-    "name": "Modelled GPU",
-    "driver": "1.2",
-    "compute_capability": "90",
-    "multiprocessors": 132,
-    "memory_bytes": 2**37,
-    "l2_bytes": 50 * 2**20,
-    "max_sm_clock": 1.98e9,
-    "max_memory_clock": 3.2e9,
-    "memory_bus_bits": 6144,
+    "name": "Modelled GPU", "driver": "1.2", "compute_capability": "90", "multiprocessors": 132, "memory_bytes": 2**37,
+    "l2_bytes": 50 * 2**20, "max_sm_clock": 1.98e9, "max_memory_clock": 3.2e9, "memory_bus_bits": 6144,
     **timings.HOPPER,
-}
+}  # fmt: skip
 PROVENANCE = {
     "utc": "2026-01-02T03:04:05+00:00",
     "host": "modelled",

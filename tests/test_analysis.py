@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, call_samples, kernel_samples, measurement, merged, product, visit_samples
+from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.model import UNCHECKED, Verdict
@@ -23,10 +23,6 @@ def reduction(variant, n=1024, dtype="int32", ranks=1):
     return Point("sum", variant, (n,), dtype, ranks)
 
 
-def derive(*rows, sweep="size"):
-    return analysis.measurements(timings.columns({sweep: rows}))
-
-
 @pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])
 def test_unknown_names_are_refused(name):
     point = Point("sum", "serial", (8,), "int32", 1)
@@ -38,7 +34,7 @@ def test_unknown_names_are_refused(name):
 
 def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
     times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
-    (row,) = derive(measurement(product(ranks=2), samples=kernel_samples(times))).to_dict("records")
+    (row,) = derived(measurement(product(ranks=2), samples=kernel_samples(times))).to_dict("records")
     assert row["seconds"] == 4.0
     assert row["repetitions"] == 3
     assert np.isnan(row["seconds_low"]) and np.isnan(row["seconds_high"])
@@ -50,7 +46,7 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
 
 def test_interval_of_the_rate_is_the_inverted_interval_of_the_time():
     samples = [Sample(visit, 0, False, {"kernel": each}, visit=visit) for visit, each in enumerate((5.0, 4.5, 5.5))]
-    (row,) = derive(measurement(product(), samples=samples)).to_dict("records")
+    (row,) = derived(measurement(product(), samples=samples)).to_dict("records")
     assert row["seconds_low"] < row["seconds"] < row["seconds_high"] and row["seconds"] == pytest.approx(5.0)
     rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
     assert rates == tuple(2 * 64**3 / row[name] for name in ("seconds_high", "seconds", "seconds_low"))
@@ -63,7 +59,7 @@ def test_phases_are_of_the_end_to_end_time_only():
         [{"scatter": 1.0, "kernel": 3.0, "total": 7.0}, {"scatter": 1.1, "kernel": 1.0, "total": 7.5}],
     ]
     samples = (*kernel_samples([(0.25, 0.125)]), *call_samples(calls))
-    rows = derive(measurement(product(ranks=2), samples=samples))
+    rows = derived(measurement(product(ranks=2), samples=samples))
     (row,) = analysis.phases(analysis.row_dicts(rows))
     assert row["seconds"] == 0.25
     assert row["call_seconds"] == 7.5
@@ -77,7 +73,7 @@ def test_phases_are_of_the_end_to_end_time_only():
 def test_ratio_is_the_median_over_pairs_of_repetitions():
     point = product("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
-    rows = derive(
+    rows = derived(
         measurement(point, samples=kernel_samples(own)),
         measurement(point, "cublas", samples=kernel_samples([*library, 100.0])),
     )
@@ -97,7 +93,7 @@ def test_ratio_is_to_the_baseline_of_the_same_point():
             measurement(point, samples=kernel_samples([1.0])),
             measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
         ]
-    found = analysis.points(derive(*rows))
+    found = analysis.points(derived(*rows))
     assert sorted(found["ratio"]) == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert found.set_index(["tile", "n", "dtype", "ranks"])["ratio"][16, 64, "float32", 1] == 3.0
 
@@ -106,7 +102,7 @@ def test_a_fail_with_samples_has_no_number():
     state = {"throttle_reasons": 0x8}
     calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
     point = product()
-    rows = derive(
+    rows = derived(
         measurement(point, verdict=FAIL, samples=(*kernel_samples([1.0] * 9, state), *calls)),
         measurement(point, "cublas", samples=kernel_samples([1.0] * 9)),
         measurement(product("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
@@ -114,14 +110,14 @@ def test_a_fail_with_samples_has_no_number():
     failed = rows[rows["result"] == "FAIL"]
     assert len(failed) == 2
     assert list(failed["where"]) == [FAIL.where] * 2
-    derived = [c for c in rows if c.startswith(("seconds", "call_seconds", "call_kernel", "flops_", "bytes_", "ratio"))]
-    assert failed[derived].isna().all().all()
+    columns = [c for c in rows if c.startswith(("seconds", "call_seconds", "call_kernel", "flops_", "bytes_", "ratio"))]
+    assert failed[columns].isna().all().all()
     assert (failed["repetitions"] == 0).all() and not failed["throttled"].any()
 
 
 def test_a_failed_baseline_gives_no_ratio():
     point = product()
-    rows = derive(
+    rows = derived(
         measurement(point, samples=kernel_samples([1.0])),
         measurement(point, "cublas", verdict=FAIL, samples=kernel_samples([1.0])),
     )
@@ -137,7 +133,7 @@ def test_a_failed_baseline_gives_no_ratio():
 def test_throttled_samples_are_flagged_and_kept(reasons, flagged):
     samples = kernel_samples([1.0, 2.0, 3.0])
     last = Sample(2, 0, False, {"kernel": 3.0}, {"throttle_reasons": reasons})
-    (row,) = derive(measurement(product(), samples=(*samples[:2], last))).to_dict("records")
+    (row,) = derived(measurement(product(), samples=(*samples[:2], last))).to_dict("records")
     assert row["throttled"] == flagged
     assert row["seconds"] == 2.0
 
@@ -146,7 +142,7 @@ def test_series_are_split_by_dtype_and_ranks_in_ladder_order():
     points = [product(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
               for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
-    frame = derive(*(measurement(p, samples=kernel_samples([1.0])) for p in points))
+    frame = derived(*(measurement(p, samples=kernel_samples([1.0])) for p in points))
     found = list(analysis.series(frame))
     assert [(s.sweep, s.dtype, s.ranks, s.setting) for s in found] == [
         ("size", dtype, ranks, "alpha 1.5, beta 0.5") for dtype in ("float32", "float64") for ranks in (1, 2)
@@ -168,7 +164,7 @@ def test_ladder_steps_are_within_a_device_and_a_length():
     rows = [
         measurement(reduction(v, n), samples=kernel_samples([t * n])) for n in (1024, 4096) for v, t in seconds.items()
     ]
-    (found,) = analysis.series(derive(*rows))
+    (found,) = analysis.series(derived(*rows))
     table = pd.DataFrame(analysis.ladder(found.rows)).set_index(["n", "label"])
     for n in (1024, 4096):
         at = table.loc[n]
@@ -187,7 +183,7 @@ def test_the_rung_after_a_fail_has_no_step():
         measurement(reduction("sequential"), samples=kernel_samples([1.0])),
         measurement(reduction("cub"), samples=kernel_samples([1.0])),
     ]
-    (found,) = analysis.series(derive(*rows))
+    (found,) = analysis.series(derived(*rows))
     assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
@@ -195,7 +191,7 @@ def test_the_rung_after_a_fail_has_no_step():
 def test_a_step_compares_no_two_tiles(tiles):
     points = [product("tiled_padded", tile=tile) for tile in tiles] + [product("tiled_four_blocks", tile=16)]
     rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, product("register_1d")]]
-    (found,) = analysis.series(derive(*rows))
+    (found,) = analysis.series(derived(*rows))
     counterpart = {row["variant"]: row["counterpart"] for row in analysis.ladder(found.rows)}
     assert counterpart["tiled_four_blocks"] == ("tiled_padded 16" if 16 in tiles else "")
     assert counterpart["register_1d"] == f"tiled_padded {tiles[0]}"  # register_1d has no tile
@@ -317,7 +313,7 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
         measurement(product("pitched", n=128, tile=8), samples=kernel_samples(times)),
         measurement(product("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
-    ((row, plain),) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(*rows))))
+    ((row, plain),) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derived(*rows))))
     gain = Ratio.of(row, plain)
     assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
     half = math.log(row["seconds_high"] / row["seconds"])
@@ -333,7 +329,7 @@ def test_a_roofline_has_the_fastest_points_and_highest_rates():
     ]
     rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
     rows.append(measurement(product("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
-    assert list(analysis.rooflines(derive(*rows))) == []  # a hardware limit is not known
+    assert list(analysis.rooflines(derived(*rows))) == []  # a hardware limit is not known
     (roof,) = analysis.rooflines(analysis.measurements(timings.columns({"size": rows}, {"gpus": [CHIP]})))
     assert (roof.device, roof.dtype) == ("cuda", "float32")
     assert roof.ceilings[1:] == [("highest rates of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
@@ -371,7 +367,7 @@ CHIP = {"compute_capability": "90", "multiprocessors": 10, "max_sm_clock": 2e9, 
 
 
 def limited(*rows, gpus=(CHIP,), **provenance):
-    return analysis.measurements(timings.columns({"size": rows}, {"gpus": list(gpus), **provenance}))
+    return derived(*rows, gpus=list(gpus), **provenance)
 
 
 def lasting(seconds):

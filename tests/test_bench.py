@@ -120,15 +120,11 @@ def test_a_machine_that_starts_no_ranks_is_no_fault_of_a_kernel(inside, monkeypa
 
 @pytest.mark.slow
 def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(inside, folder):
-    good = (folder / "by_rows.c").read_text()
+    good, loop = (folder / "by_rows.c").read_text(), "for (int i = 0; i < m; ++i) {"
     for name, old, new in (
         ("ragged.c", "k - p < STEP ? k - p : STEP", "k - p < STEP ? 0 : STEP"),
         ("beta.c", "beta == 0 ? 0 :", ""),
-        (
-            "crash.c",
-            "for (int i = 0; i < m; ++i) {",
-            "for (int i = 0; i < m; ++i) { if (n == 70) *(volatile int *)0 = 1;",
-        ),
+        ("crash.c", loop, f"{loop} if (n == 70) *(volatile int *)0 = 1;"),
         ("text.c", "REAL *c =", "REAL *d ="),
     ):
         assert old in good

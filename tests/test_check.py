@@ -37,7 +37,6 @@ def run(
     ranks=4,
     slow=None,
     link=None,
-    uuids=True,
     visits=3,
     wrong=(),
     algorithms=("neighbours_nccl",),
@@ -79,7 +78,7 @@ def run(
             else:
                 rows.append(measurement(point, samples=samples, algorithm=algorithm))
     places = order or range(ranks)
-    placed = [{"node": f"node{place // 2}", "device": f"GPU-{place}" if uuids else ""} for place in places]
+    placed = [{"node": f"node{place // 2}", "device": f"GPU-{place}"} for place in places]
     measured = {"utc": utc, "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed}
     return timings.write(path / "timings.h5", sweeps, measured)
 

@@ -348,10 +348,8 @@ def test_a_file_is_the_same_as_itself(command, files):
 
 
 def test_the_command_reports_errors_in_one_line(command, files, tmp_path):
-    assert (
-        command("compare", files[0], tmp_path / "none.h5").stderr
-        == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
-    )
+    missing = tmp_path / "none.h5"
+    assert command("compare", files[0], missing).stderr == f"hpcmm: error: {missing}: no such file\n"
     done = command("compare", *files, "--fail-on-regression", "much")
     assert done.returncode == 2 and "'much' is not allowed; allowed: a share such as 5% or 0.05" in done.stderr
 

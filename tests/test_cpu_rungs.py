@@ -175,28 +175,20 @@ def test_few_rows_or_columns_of_packed_have_the_bits_of_more(path, dtype, monkey
     """Ranks may have fewer rows and, of ``ring`` and ``summa``, columns than C, and the bits must not tell how many."""
     take(path, "packed", dtype, monkeypatch)
     rng = np.random.default_rng(5)
-    for (m, k), beta in itertools.product(
-        [(1, 5), (37, 100), (16, 2 * constant("KC", dtype) + 3), (515, 7)], (0.0, 0.5)
-    ):
-        a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, 6), (m, 6)))
+    long, many = 2 * constant("KC", dtype) + 3, constant("SUMS", dtype) // 4 + 9
+    of_few_columns = [(1, 6, 5), (37, 6, 100), (16, 6, long), (515, 6, 7)]
+    of_few_rows = [(7, 5, 1), (7, 101, 35), (7, 67, long), (7, many, 131)]
+    for (m, n, k), beta in itertools.product(of_few_columns + of_few_rows, (0.0, 0.5)):
+        a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
         whole = c.copy()
-        run("packed", dtype, [a, b, whole], (m, 6, k), 1.5, beta, 1)
-        for n, threads in itertools.product((1, 2, 3, 4), (1, 3)):
-            found = c.copy()
-            run("packed", dtype, [a, b, found], (m, n, k), 1.5, beta, threads)
-            assert found[:, :n].tobytes() == whole[:, :n].tobytes(), (m, n, k, beta, threads)
-            assert np.array_equal(found[:, n:], c[:, n:])
-    for (n, k), beta in itertools.product(
-        [(5, 1), (101, 35), (67, 2 * constant("KC", dtype) + 3), (constant("SUMS", dtype) // 4 + 9, 131)], (0.0, 0.5)
-    ):
-        a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((7, k), (k, n), (7, n)))
-        whole = c.copy()
-        run("packed", dtype, [a, b, whole], (7, n, k), 1.5, beta, 1)
-        for m, threads in itertools.product((1, 2, 3, 4, 5, 6), (1, 3)):
-            found = c.copy()
-            run("packed", dtype, [a, b, found], (m, n, k), 1.5, beta, threads)
-            assert found[:m].tobytes() == whole[:m].tobytes(), (m, n, k, beta, threads)
-            assert np.array_equal(found[m:], c[m:])
+        run("packed", dtype, [a, b, whole], (m, n, k), 1.5, beta, 1)
+        fewer = [(m, columns) for columns in range(1, 5)] if n == 6 else [(rows, n) for rows in range(1, 7)]
+        for (rows, columns), threads in itertools.product(fewer, (1, 3)):
+            found, part = c.copy(), np.s_[:rows, :columns]
+            run("packed", dtype, [a, b, found], (rows, columns, k), 1.5, beta, threads)
+            assert found[part].tobytes() == whole[part].tobytes(), (rows, columns, k, beta, threads)
+            found[part] = c[part]
+            assert np.array_equal(found, c)
 
 
 @pytest.mark.parametrize("name", WITH_PATHS)

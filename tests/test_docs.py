@@ -216,10 +216,6 @@ def test_the_search_finds_a_word(site, browser):
     page.close()
 
 
-def arguments(command: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [each for each in command._actions if not isinstance(each, argparse._HelpAction)]
-
-
 def commands() -> dict[str, argparse.ArgumentParser]:
     (found,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
     return found.choices
@@ -229,7 +225,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
 def test_every_command_and_option_is_described(pages):
     assert set(commands()) <= pages["commands.html"].anchors
     for name, command in commands().items():
-        for each in arguments(command):
+        for each in (each for each in command._actions if not isinstance(each, argparse._HelpAction)):
             assert each.help, f"hpcmm {name}: {each.dest} has no help"
             assert (each.option_strings or [each.metavar])[0] in pages["commands.html"].text
 

@@ -27,35 +27,27 @@ from hpcmm.system.reader import ConfigError, text_of
 SPECIAL = "a pipe, socket or device, not a file"
 
 
-def a_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def a_socket(path: Path) -> None:
     with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path.name)  # a path of a socket has at most 107 bytes
 
 
-def a_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
+PLACED = {
+    **{"pipe": (os.mkfifo, SPECIAL), "socket": (a_socket, SPECIAL), "folder": (Path.mkdir, "Is a directory")},
+    "device": (lambda path: path.symlink_to("/dev/zero"), SPECIAL),
+}
 
 
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-PLACED = {a_pipe: SPECIAL, a_socket: SPECIAL, a_device: SPECIAL, a_folder: "Is a directory"}
-
-
-@pytest.fixture(params=PLACED, ids=lambda place: place.__name__)
+@pytest.fixture(params=PLACED.values(), ids=PLACED)
 def placed(request, tmp_path):
     """Something that is no file, by its name and what an error says about it."""
 
     def place(name: str) -> tuple[Path, str]:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        request.param(path)
-        return path, rf"{name}: .*{PLACED[request.param]}"
+        put, said = request.param
+        put(path)
+        return path, rf"{name}: .*{said}"
 
     return place
 

@@ -282,7 +282,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling_with_an_exchange
     for variant, ranks, algorithm, n, seconds in took:
         point = Point("matmul", variant, (n, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    frame = analysis.measurements(timings.columns({"size": rows}))
+    frame = timings.derived(*rows)
     gains = scaling.speedups(frame)
     assert {"strong", "weak"} <= set(gains["kind"])
     headline = headlines.headlines(frame, gains)[-1]
@@ -330,7 +330,7 @@ def test_an_uncertain_headline_is_withheld(spread, visits, told):
         for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, "ring", 5.0))
     ]  # fmt: skip
     rows.append(measurement(product(), samples=visit_samples([9.0] * visits)))
-    frame = analysis.measurements(timings.columns({"size": rows}))
+    frame = timings.derived(*rows)
     frame = frame.assign(spread=spread)
     found = headlines.headlines(frame, scaling.speedups(frame))
     assert [each.name for each in found] == ["Fastest product", "Scaling"]

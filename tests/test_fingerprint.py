@@ -53,13 +53,6 @@ def test_what_a_process_has_imported_has_no_effect(monkeypatch):
 
 
 @pytest.fixture
-def picking(monkeypatch):
-    """Further points: rungs that choose a tile, and a variant that picks a rung."""
-    for name in ("split_k", "best"):
-        monkeypatch.setitem(POINTS, name, Point("matmul", name, SHAPE, "float32", 1, SCALARS))
-
-
-@pytest.fixture
 def edit(monkeypatch, tmp_path):
     """``edit(file, pattern, replacement)`` in a copy of the package; returns the points that are measured again."""
     copy = tmp_path / "hpcmm"
@@ -95,12 +88,12 @@ def wrong(edit, edits: str) -> list:
     return found
 
 
-def test_an_edit_measures_again_what_it_may_change(edit):
-    assert wrong(edit, "edits") == []
-
-
-def test_a_changed_model_measures_again_what_is_chosen_by_it(picking, edit):
-    assert wrong(edit, "edits of models") == []
+@pytest.mark.parametrize(("edits", "names"), [("edits", ()), ("edits of models", ("split_k", "best"))])
+def test_an_edit_measures_again_what_it_may_change(monkeypatch, request, edits, names):
+    """A model may change rungs that choose a tile, and a variant that picks a rung."""
+    for name in names:
+        monkeypatch.setitem(POINTS, name, Point("matmul", name, SHAPE, "float32", 1, SCALARS))
+    assert wrong(request.getfixturevalue("edit"), edits) == []
 
 
 def test_the_way_of_measuring_counts():

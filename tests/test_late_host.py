@@ -120,6 +120,6 @@ def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path
         f"; † below {tidy.SHORT} times an empty pair of CUDA events"
     )
     assert "†" in markup.plain(chapters.sizes.size_table(series))
-    without = analysis.measurements(timings.columns({"size": rows}))
+    without = timings.derived(*rows)
     assert not without["short"].any()
     assert "†" not in chapters.sizes.size_table(next(analysis.series(without))).caption

@@ -34,8 +34,8 @@ def beside(seconds, n=64, dtype="float32", library=1.0, **rest):
     return rows
 
 
-def measured(*rows, sweep="size", **provenance):
-    return analysis.measurements(timings.columns({sweep: rows}, {"gpus": [GPU], **provenance}))
+def measured(*rows):
+    return timings.derived(*rows, gpus=[GPU])
 
 
 def by_variant(frame):

@@ -821,16 +821,10 @@ def planned(tmp_path):
         algorithms=(TEXTBOOK,),
         **measuring,
     ):
-        entry = {"operation": operation, "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
-        entry["algorithms"] = list(algorithms)
+        entry = {"operation": operation, "variants": [variant], "sizes": list(sizes), "dtypes": ["float32"]}
+        sweeps = {"size": entry | {"ranks": [ranks], "algorithms": list(algorithms)}}
         device = "cpu" if kernels.is_file(variant) else OPERATIONS[operation].variant(variant).device
-        config = {
-            "scale": "quick",
-            "backends": backends,
-            "job_minutes": 1000,
-            "measuring": OF_JOBS | measuring,
-            "sweeps": {"size": entry | {"dtypes": ["float32"]}},
-        }
+        config = {"backends": backends, "job_minutes": 1000, "measuring": OF_JOBS | measuring, "sweeps": sweeps}
         plan.make(config).write(tmp_path / "plan.json")
         return [*("--results", tmp_path), *("--batch", f"size/{device}-r{ranks}-1")]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import simulated_runs
 import timings
-from timings import measurement, product
+from timings import derived, measurement, product
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
@@ -144,10 +144,6 @@ def visited(point, medians, contender=""):
         for i, factor in enumerate((0.999, 1.0, 1.5))
     ]
     return measurement(point, contender, samples=samples)
-
-
-def derived(*rows, sweep="size"):
-    return analysis.measurements(timings.columns({sweep: rows}))
 
 
 def test_a_time_is_the_median_of_the_medians_of_its_visits():

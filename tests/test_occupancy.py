@@ -1,16 +1,10 @@
 """What a multiprocessor has room for; ``answers.yaml`` has those of the course documents."""
 
 import pytest
-import timings
-from timings import FAIL, HOPPER, kernel, measurement, product
+from timings import FAIL, HOPPER, derived, kernel, measurement, product
 
-from hpcmm import analysis
 from hpcmm.analysis.occupancy import resources
 from hpcmm.model.capabilities import block_limits
-
-
-def derive(*rows):
-    return analysis.measurements(timings.columns({"size": rows}))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +37,7 @@ def test_resources_of_a_file():
         measurement(product("tiled_padded", tile=16), "cublas"),
         measurement(product("serial")),
     ]
-    found = resources(derive(*rows))
+    found = resources(derived(*rows))
     assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
     assert list(found["dtype"]) == ["float32", "float32", "float64"]
     assert list(found["grid_y"]) == [4, 16, 4]  # that of the most blocks
@@ -62,11 +56,11 @@ def test_a_kernel_with_tiles_of_its_own_loads_these():
     """A phase of large_thread_tile: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
     needs = kernel(HOPPER, (256, 1), 1, registers=255, dynamic_shared_bytes=48 * 1024)
     rows = [measurement(product("large_thread_tile", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
-    found = resources(derive(*rows))
+    found = resources(derived(*rows))
     assert list(found["phase_loads"]) == list(found["pending_loads"]) == [8 * (256 + 128), 8 * (128 + 128)]
     assert list(found["phase_flops"]) == [2 * 256 * 128 * 8, 2 * 128 * 128 * 8]
     assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12 * 512 / 3, 0.6e12 * 128])
 
 
 def test_without_recorded_resources_there_are_none():
-    assert resources(derive(measurement(product("naive", tile=8)))).empty
+    assert resources(derived(measurement(product("naive", tile=8)))).empty

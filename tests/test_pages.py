@@ -161,7 +161,7 @@ def sentences(*states: Visit, others=()):
         measurement(dataclasses.replace(point, variant="serial"), samples=kernel_samples([2.0] * 8), visits=(each,))
         for each in others
     ]
-    frame = analysis.measurements(timings.columns({"size": rows}))
+    frame = timings.derived(*rows)
     return findings.disturbances(analysis.row_dicts(frame))
 
 

@@ -451,12 +451,8 @@ def test_a_damaged_plan_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     make().write(path)
     written = path.read_text()
-    for damaged in (
-        written.replace("naive", "neive"),
-        written.replace('"ranks": 2', '"ranks": "2"'),
-        written[:-9],
-        "3",
-    ):
+    other_name, other_type = written.replace("naive", "neive"), written.replace('"ranks": 2', '"ranks": "2"')
+    for damaged in (other_name, other_type, written[:-9], "3"):
         assert damaged != written
         path.write_text(damaged)
         with pytest.raises(plan.ConfigError, match=r"plan\.json: not a plan of this version"):
@@ -536,14 +532,8 @@ def test_other_points_or_another_way_of_measuring_change_a_batch_and_another_swe
 
 def test_a_variant_for_even_sizes_is_planned_if_right_or_if_a_fail_is_wanted():
     def shapes(**sweep):
-        entry = {
-            "operation": "matmul",
-            "sizes": [32, 40, 64],
-            "dtypes": ["float32"],
-            "tiles": [16, 32],
-            "ranks": [2],
-        } | sweep
-        batches = make(changed(backends="cuda", sweeps={"s": entry})).batches
+        entry = {"operation": "matmul", "sizes": [32, 40, 64], "dtypes": ["float32"], "tiles": [16, 32]}
+        batches = make(changed(backends="cuda", sweeps={"s": entry | {"ranks": [2]} | sweep})).batches
         points = [point for batch in batches for point in batch.points if point.variant == "tiled_exact"]
         return [(point.shape[0], point.tile) for point in points]
 

@@ -238,18 +238,13 @@ def test_a_job_that_ended_early_goes_on_after_the_last_part(tmp_path, monkeypatc
 @pytest.fixture
 def planned(tmp_path):
     """A plan of two operations to profile, and its file."""
-    measuring = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 1.0}
+    measuring = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 1.0, "visits": 1}
     rungs = ["naive", "uncoalesced", "tiled_padded", "bank_conflict", "conflict_free", "pitched", "cublas"]
-    config = {
-        "scale": "quick",
-        "backends": "cuda",
-        "profile": True,
-        "measuring": measuring | {"relative_interval": 0.1, "cache": "cold", "seed": 1},
-        "sweeps": {
-            "ladder": {"operation": "matmul", "variants": rungs, "sizes": [256]},
-            "sum": {"operation": "sum", "variants": ["divergent", "strided", "sequential", "cub"], "sizes": [100_000]},
-        },
+    sweeps = {
+        "ladder": {"operation": "matmul", "variants": rungs, "sizes": [256]},
+        "sum": {"operation": "sum", "variants": ["divergent", "strided", "sequential", "cub"], "sizes": [100_000]},
     }
+    config = {"backends": "cuda", "profile": True, "measuring": measuring, "sweeps": sweeps}
     made = plan.make(config, machine(gpus=1))
     made.write(tmp_path / "plan.json")
     return made, tmp_path / "plan.json"

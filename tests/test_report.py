@@ -431,7 +431,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
         ]
         for tile in tiles
     ]
-    (series,) = analysis.series(analysis.measurements(timings.columns({"size": rows})))
+    (series,) = analysis.series(timings.derived(*rows))
     (drawn,) = sizes.rate_against_size(series)
     chart = drawn.spec
     encodings = [layer["encoding"] for layer in chart["layer"]]

@@ -382,16 +382,13 @@ def test_the_report_answers_each_question_over_all_numbers_of_ranks(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": rows})
     report.build(path, tmp_path / "results")
     text = (tmp_path / "results/tables/matmul.same_bits.md").read_text()
-    lines = {cells[4].replace("\\", ""): cells for line in text.splitlines() if len(cells := cells_of(line)) > 5}
+    rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
+    lines = {cells[4].replace("\\", ""): cells for cells in rows if len(cells) > 5}
     assert lines["naive"][5:8] == ["yes", "yes", "yes (1, 2, 4 ranks)"]
     assert lines["naive ring"][5:8] == ["yes", "", "no (4 ranks: first at 7, up to 12 ulps)"]
     assert lines["skinny"][5:8] == ["no (first at 3, up to 1 ulps)", "no (first at 9, up to 2 ulps)", ""]
     page = timings.page_of(tmp_path / "results/report.html")
     assert "Same bits" in page and "Equal bits, ulps" in page
-
-
-def cells_of(line: str) -> list[str]:
-    return [cell.strip() for cell in line.split("|")]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -33,7 +33,7 @@ def test_scaling_keeps_the_size_or_the_work_of_each_rank():
         return measurement(product(ranks, (m, n, n)), samples=kernel_samples([[seconds] * ranks] * 6))
 
     rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
-    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
+    found = scaling.speedups(timings.derived(*rows))
     more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
     # four times the work of 64 in two seconds
     assert more == {("strong", 128): 2.0, ("weak", 256): 2.0}
@@ -66,7 +66,7 @@ def test_one_rank_beside_another_algorithm_is_a_base_too():
     for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
         samples = kernel_samples([[seconds]] * 6)
         rows.append(measurement(product(1, algorithm="cublasmp"), samples=samples, algorithm=algorithm))
-    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
+    found = scaling.speedups(timings.derived(*rows))
     assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
 
 
@@ -76,7 +76,7 @@ def test_a_speedup_is_relative_to_the_same_arithmetic():
         measurement(product(ranks, variant=variant), samples=kernel_samples([[seconds] * ranks] * 6))
         for (variant, ranks), seconds in took.items()
     ]
-    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
+    found = scaling.speedups(timings.derived(*rows))
     more = found[found["ranks"] == 2].set_index("variant")["speedup"].to_dict()
     assert more == {"naive": 5 / 4, "tensor_core": 3 / 2}  # three TF32 products are other arithmetic than cuBLAS's
 

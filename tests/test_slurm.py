@@ -242,13 +242,9 @@ ASKED = {
 BY_SITE = {"Partition": "alone", "Account": "bench", "QOS": "long", "Features": "big"}
 OWN = "sbatch --ntasks=2 --nodes=1 --time=9 --mem=800 --partition=main --account=root --gpus=3"
 BY_HAND = {
-    "NumNodes": "1",
-    "NumTasks": "2",
-    "TimeLimit": "00:09:00",
-    "MinMemoryNode": "800M",
-    "Partition": "main",
+    "NumNodes": "1", "NumTasks": "2", "TimeLimit": "00:09:00", "MinMemoryNode": "800M", "Partition": "main",
     "Account": "root",
-}
+}  # fmt: skip
 PROFILE = ["--profile", "profiles/slurm"]
 # As the README says of srun and the wheel mpich. With libfabric's own choice, tcp, one start in ten hung here.
 FOR_SRUN = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp;ofi_rxm"}
@@ -755,24 +751,6 @@ def test_the_end_of_a_job_missing_from_squeue_is_taken_from_accounting(watched, 
         watch.check()
         time.sleep(0.5)
     assert f"job {job} measure is over: FAILED" in capfd.readouterr().err
-
-
-def test_a_held_job_is_reported_once(watched, capfd):
-    submission = ["sbatch", "--parsable", "--hold", COMMENT, "--wrap=true"]
-    held = subprocess.run(submission, capture_output=True, text=True, check=True)
-    job = held.stdout.strip()
-    try:
-        watch, marker = watched(job)
-        watch.check()
-        watch.check()
-        said = f"job {job} measure is held: JobHeldUser; to go on: scontrol release {job}; to give it up: scancel {job}"
-        assert capfd.readouterr().err.count(said) == 1
-        assert not marker.exists()
-    finally:
-        subprocess.run(["scancel", job], check=True)
-    watch.check()
-    assert "is over: CANCELLED" in capfd.readouterr().err
-    assert marker.exists()
 
 
 @pytest.mark.parametrize("options", [[], ["State=SpecialExit"]])

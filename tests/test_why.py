@@ -26,13 +26,8 @@ FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
 STEADY = tuple(1 + 1e-5 * i for i in range(9))
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
 N, SMS, CLOCK = 64, 4, 1e9
-GPU = {
-    "name": "GPU",
-    "compute_capability": "90",
-    "multiprocessors": SMS,
-    "max_sm_clock": CLOCK,
-    "memory_bytes_per_second": 1e9,
-}
+GPU = {"name": "GPU", "compute_capability": "90", "memory_bytes_per_second": 1e9}
+GPU |= {"multiprocessors": SMS, "max_sm_clock": CLOCK}
 WARPS = N**3 / 32  # multiply-adds of whole warps
 
 
@@ -41,9 +36,9 @@ def product(variant, seconds, spread=FLAT, dtype="float32", tile=0, ranks=1, **r
     return measurement(point, samples=visit_samples([[seconds * factor] * ranks for factor in spread]), **rest)
 
 
-def total(variant, seconds, dtype="int32", spread=FLAT, **rest):
-    point = Point("sum", variant, (2**20,), dtype, 1)
-    return measurement(point, samples=visit_samples([seconds * factor for factor in spread]), **rest)
+def total(variant, seconds, **rest):
+    point = Point("sum", variant, (2**20,), "int32", 1)
+    return measurement(point, samples=visit_samples([seconds * factor for factor in FLAT]), **rest)
 
 
 def counted(operation, variant, dtype="float32", n=N, launches=1, **counters):

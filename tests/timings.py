@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm import store
+import pandas as pd
+
+from hpcmm import analysis, store
 from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.model.measurement import Batch, Measurement, Point, Sample
 from hpcmm.model.quantities import RESOURCES
@@ -21,13 +23,9 @@ FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.
 
 # What a device has, from NVIDIA's table for compute capability 9.0
 HOPPER = {
-    "sm_threads": 2048,
-    "sm_blocks": 32,
-    "sm_registers": 2**16,
-    "sm_shared_bytes": 228 * 1024,
-    "reserved_shared_bytes": 1024,
-    "memory_bytes_per_second": 4.8e12,
-}
+    "sm_threads": 2048, "sm_blocks": 32, "sm_registers": 2**16, "sm_shared_bytes": 228 * 1024,
+    "reserved_shared_bytes": 1024, "memory_bytes_per_second": 4.8e12,
+}  # fmt: skip
 
 
 def product(variant="naive", n=64, dtype="float32", ranks=1, algorithm=TEXTBOOK, tile=0, pinned=None, **scalars):
@@ -122,6 +120,11 @@ def columns(
 ) -> store.Groups:
     """What is read from such a file, without the file: to write and read it takes longer than most tests."""
     return store.merged(batches(sweeps, provenance), omitted)
+
+
+def derived(*rows: Measurement, sweep: str = "size", **provenance: Any) -> pd.DataFrame:
+    """What the analysis derives from a file of one sweep."""
+    return analysis.measurements(columns({sweep: rows}, provenance))
 
 
 def merge(

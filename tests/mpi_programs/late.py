@@ -25,20 +25,13 @@ def locked() -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
-def stopped() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def killed() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def orphaned() -> None:
-    os.kill(os.getppid(), signal.SIGKILL)
-
-
 kind, seconds = sys.argv[1], float(sys.argv[2])
-at_end = {"asleep_at_end": asleep, "stopped": stopped, "killed": killed, "orphaned": orphaned}
+at_end = {
+    "asleep_at_end": asleep,
+    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "orphaned": lambda: os.kill(os.getppid(), signal.SIGKILL),
+}
 late = MPI.COMM_WORLD.rank == 1
 print(f"process {os.getpid()}", flush=True)
 if kind != "in_time":
