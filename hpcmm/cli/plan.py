@@ -4,18 +4,17 @@ import argparse
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 from hpcmm import backends
 from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
 from hpcmm.cluster import site
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import merge_into, read_config
+from hpcmm.experiment.config import changes_of, read_config
 from hpcmm.experiment.durations import estimate
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Batch
-from hpcmm.system.reader import ConfigError, naming, parse
+from hpcmm.system.reader import naming
 from hpcmm.system.streams import tabulated
 
 
@@ -64,18 +63,3 @@ def expected(batches: Sequence[Batch], pace: Pace) -> float:
 
 def points_of(batches: Sequence[Batch]) -> int:
     return sum(len(batch.points) for batch in batches)
-
-
-def changes_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """Read changes of a config as ``hpcmm run``: ``KEY=VALUE`` replaces a value or merges two mappings."""
-    changes: dict[str, Any] = {}
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals:
-            allowed = "KEY=VALUE; a file is: --config-file FILE"
-            raise ConfigError(f"--config {override}: not an override; allowed: {allowed}")
-        parsed = parse(value, f"--config {override}")
-        for name in reversed(key.split(".")):
-            parsed = {name: parsed}
-        merge_into(changes, parsed)
-    return changes

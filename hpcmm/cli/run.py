@@ -5,6 +5,7 @@ import ctypes
 import functools
 import importlib.util
 import itertools
+import json
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ from hpcmm.cli import display, show
 from hpcmm.cli.arguments import Parser, corrected
 from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import SCHEMA, read_config
+from hpcmm.experiment.config import SCHEMA, changes_of, read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
 from hpcmm.system.text import choices
@@ -107,8 +108,8 @@ def without_configs(options: Sequence[str]) -> tuple[list[str], list[Path]]:
 
     Configs are those among the targets and the values of ``--config``. Targets KEY=VALUE become values of ``--config``.
 
-    >>> without_configs(["-n", "mine.yaml", "scale=full", "--resources", "x=1", "--config=seed=1", "-F"])
-    (['-n', '--resources', 'x=1', '-F', '--config', 'scale=full', 'seed=1'], [PosixPath('mine.yaml')])
+    >>> without_configs(["-n", "mine.yaml", "sweeps.a.sizes=[8]", "--resources", "x=1", "--config=seed=1", "-F"])
+    (['-n', '--resources', 'x=1', '-F', '--config', 'sweeps={"a": {"sizes": [8]}}', 'seed=1'], [PosixPath('mine.yaml')])
     """
     words = [part for each in options for part in (each.split("=", 1) if each.startswith("--config=") else [each])]
     kept, values, configs, inside = [], [], [], False
@@ -121,20 +122,8 @@ def without_configs(options: Sequence[str]) -> tuple[list[str], list[Path]]:
         elif not begins:
             (values if inside or (equals and key.partition(".")[0] in SCHEMA["properties"]) else kept).append(word)
     end = kept.index("--") if "--" in kept else len(kept)
-    return kept[:end] + (["--config", *map(braced, values)] if values else []) + kept[end:], configs
-
-
-def braced(override: str) -> str:
-    """Return an override of a value inside others as Snakemake takes it.
-
-    >>> braced("sweeps.a.sizes=[8]"), braced("scale=full")
-    ('sweeps={a: {sizes: [8]}}', 'scale=full')
-    """
-    keys, equals, value = override.partition("=")
-    key, *inner = keys.split(".")
-    for name in reversed(inner):
-        value = f"{{{name}: {value}}}"
-    return key + equals + value
+    given = [f"{key}={json.dumps(value, default=str)}" for key, value in changes_of(values).items()]
+    return kept[:end] + (["--config", *given] if given else []) + kept[end:], configs
 
 
 def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
@@ -261,8 +250,6 @@ def explained(messages: str) -> str:
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
     if "clock skew" in messages:
         return "hpcmm: error: the clock of this machine was set back during the run; run the same command again"
-    if match := re.search(r"Unparsable value: '(.*)'\)", messages):
-        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE, or a YAML file"
     if match := re.search(r"No rule to produce (\S+)", messages):
         allowed = choices(match[1], [f"results/{TIMINGS}", f"results/{PAGE}"])
         return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"

@@ -74,6 +74,21 @@ def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
             config[key] = value
 
 
+def changes_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """Read changes of a config as ``hpcmm run``: ``KEY=VALUE`` replaces a value or merges two mappings."""
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            allowed = "KEY=VALUE; a file is: --config-file FILE"
+            raise ConfigError(f"--config {override}: not an override; allowed: {allowed}")
+        parsed = parse(value, f"--config {override}")
+        for name in reversed(key.split(".")):
+            parsed = {name: parsed}
+        merge_into(changes, parsed)
+    return changes
+
+
 def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sweep]]:
     """Check a config; return it complete at its scale, and its sweeps by name, or raise all problems."""
     config = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
