@@ -14,11 +14,11 @@ def limited(
 ) -> subprocess.CompletedProcess:
     """Run a program on a text; end it at its limit, 0 for none, and at an interrupt, with all that it started.
 
-    `timeout` also ends it if this process is killed, and shields it from Ctrl-C.
+    `timeout` also ends it if this process is killed. Ctrl-C does not reach it.
     """
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     how = {"text": True, "errors": "replace", "env": environment, "process_group": 0, **pipes}
-    limit = ["timeout", f"--kill-after={SECONDS_TO_END}", f"{seconds:g}"]
+    limit = ["timeout", f"--kill-after={SECONDS_TO_END}", f"{seconds:g}"] if seconds else []
     with subprocess.Popen([*limit, *command], **how) as process:
         try:
             output, errors = process.communicate(text, timeout=seconds + SECONDS_TO_END + 1 if seconds else None)
