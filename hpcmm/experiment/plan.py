@@ -244,50 +244,43 @@ def make(config: Mapping[str, Any], machine: Machine = ANY, **origin: Any) -> Pl
     fingerprint.forget()
     extensions.load(extensions.named(config))  # before the config is validated: they add to the allowed names
     config, sweeps = validated(config)
-    measuring = Measuring(**config["measuring"])
-    share_gpu, transport = config["share_gpu"], config["transport"]
-    longest = 60 * config["job_minutes"]
     batches: list[Batch] = []
     problems: list[str] = []
     for name, sweep in sweeps.items():
         try:
-            passes = {key: sweep.entry.get(key, False) for key in ("accuracy", "same_bits")}
-            how = dataclasses.replace(measuring, **passes)
-            own = list(sweep_batches(name, sweep, how, transport, share_gpu, longest))
+            own = list(sweep_batches(name, sweep, config))
             batches += own
             problems += too_long(sweep.place, own)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    unmeasured = {
-        batch.name: reason
-        for batch in batches
-        if (reason := reason_to_leave_out(batch, config["backends"], share_gpu, machine))
-    }
+    unmeasured = {batch.name: why for batch in batches if (why := reason_to_leave_out(batch, config, machine))}
     if not set(unmeasured) < {batch.name for batch in batches}:
         reasons = "; ".join(sorted(set(unmeasured.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"nothing is left to measure: {reasons}")
-    return Plan(tuple(batches), unmeasured, measuring, share_gpu, transport, config, **origin)
+    given = {key: config[key] for key in ("share_gpu", "transport")}
+    return Plan(tuple(batches), unmeasured, Measuring(**config["measuring"]), config=config, **given, **origin)
 
 
 def largest_bytes(job: Job) -> int:
     return max(task_of(point).bytes for point in job.points)
 
 
-def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:
+def reason_to_leave_out(batch: Batch, config: Mapping[str, Any], machine: Machine) -> str:
     """Return the reason why a batch is not measured; empty if it is.
 
-    ``backends`` selects the devices; ``machine`` determines which batches can run. More CPU ranks than cores can run,
-    but share cores: only ``auto`` leaves them out.
+    The key ``backends`` selects the devices; ``machine`` determines which batches can run. More CPU ranks than cores
+    can run, but share cores: only ``auto`` leaves them out.
     """
+    backends = config["backends"]
     if backends not in ("auto", batch.device):
         return f"the config has backends: {backends}"
     if machine.missing.get(batch.device):
         return machine.missing[batch.device]
     count = machine.count.get(batch.device, batch.ranks)
     accelerator = DEVICES[batch.device].accelerator
-    if accelerator and batch.ranks > count and not share_gpu:
+    if accelerator and batch.ranks > count and not config["share_gpu"]:
         return f"{batch.ranks} ranks need a GPU each and this machine has {count} (share_gpu: false)"
     if not accelerator and batch.ranks > count and backends == "auto":
         return (
@@ -334,11 +327,11 @@ def too_long(place: str, batches: Sequence[Batch]) -> list[str]:
     ]
 
 
-def sweep_batches(
-    name: str, sweep: Sweep, measuring: Measuring, transport: str, share_gpu: bool, longest: float
-) -> Iterator[Batch]:
+def sweep_batches(name: str, sweep: Sweep, config: Mapping[str, Any]) -> Iterator[Batch]:
     """Plan a sweep: one batch per device and number of ranks, or several if one would take too long."""
     operation, entry = sweep.operation, sweep.entry
+    passes = {key: entry.get(key, False) for key in ("accuracy", "same_bits")}
+    measuring = Measuring(**config["measuring"], **passes)
     shapes = dict.fromkeys(itertools.chain.from_iterable(sweep.shapes.values()))
     problems = itertools.product(shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
@@ -362,13 +355,13 @@ def sweep_batches(
                 for point in variant_points(sweep, variant, algorithm, ranks)
             ]
             points.sort(key=lambda point: order[problem_of(point)])
-            parts += split(points, measuring, longest)
+            parts += split(points, measuring, 60 * config["job_minutes"])
         for number, part in enumerate(parts, 1):
             members, predicted = zip(*part, strict=True)
-            fingerprints = tuple(of_point(point, measuring, transport, share_gpu) for point in members)
+            given = measuring, config["transport"], config["share_gpu"]
+            fingerprints = tuple(of_point(point, *given) for point in members)
             place = name, operation.name, device, ranks, number
             bound = measuring.visits * STARTUP_SECONDS + sum(predicted)
-            passes = {"accuracy": measuring.accuracy, "same_bits": measuring.same_bits}
             yield Batch(*place, members, fingerprints, predicted, bound, digest(fingerprints), **passes)
 
 
