@@ -588,7 +588,7 @@ def opened(tmp_path, **process) -> Path:
 
 
 @pytest.mark.parametrize(
-    "rest", [["a.h5"], ["--config", "scale=full", "--", "a.h5"], ["-j4", "a.h5", "--config", "scale=full"]]
+    "rest", [["a.h5"], ["--config", "job_minutes=5", "--", "a.h5"], ["-j4", "a.h5", "--config", "job_minutes=5"]]
 )
 def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     commands = []
