@@ -180,6 +180,13 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
         assert searches.overflow(task).found == ("" if mistake == 0 else guards.OVERFLOW)
 
 
+@needs_gcc
+def test_a_kernel_with_a_header_of_the_package_is_searched():
+    matmul = OPERATIONS["matmul"]
+    task = Task(matmul, matmul.variant("amx_tile"), (1, 1, 1), "int8", matmul.scalars)
+    assert "No such file" not in searches.races(task).not_made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "right"),

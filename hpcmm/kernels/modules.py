@@ -111,11 +111,17 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     command, version = compiler()
     if not command:
         raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
-    options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items()), *further]
-    command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", str(source), *libraries_of(further), "-lm"]
+    whole = [*command_of(source, macros, further), *libraries_of(further), "-lm"]
     content = "\0".join([source.read_text(), version, platform.machine()])
-    failed = f"{source}: {shlex.join(command_line)} failed:\n"
-    return built(command_line, content, files.cache() / f"{source.stem}.so", failed)
+    return built(whole, content, files.cache() / f"{source.stem}.so", f"{source}: {shlex.join(whole)} failed:\n")
+
+
+def command_of(
+    source: Path, macros: Mapping[str, Any], further: Sequence[str], flags: Sequence[str] = FLAGS
+) -> list[str]:
+    """Return the command that compiles a source, to which libraries and the place of the result are added."""
+    defines = (f"-D{name}={value}" for name, value in macros.items())
+    return [*shlex.split(compiler()[0]), *flags, *defines, *further, f"-I{kernels.FOLDER}", str(source)]
 
 
 def built(command: Sequence[str], content: str, at: Path, failed: str, text: str = "", lists: bool = True) -> Path:

@@ -7,7 +7,6 @@ ends it.
 import functools
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -227,8 +226,7 @@ def run(task: Task, columns: int, options: Sequence[str], part: Task | None = No
     text, contents, output = program_of(task, columns, inputs, part)
     source = kernels.source(task.operation, task.variant)
     flags = [flag for flag in modules.FLAGS if flag != "-shared"]
-    macros = [f"-D{name}={value}" for name, value in task.macros.items()]
-    command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, str(source)]
+    command = modules.command_of(source, task.macros, task.variant.options, flags)
     environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TSAN_OPTIONS": "exitcode=66"}
     environment["ASAN_OPTIONS"] = "detect_leaks=0"
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
