@@ -3,7 +3,6 @@
 import functools
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -119,13 +118,11 @@ def system_headers(program: str) -> tuple[str, ...]:
 
 
 def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
-    command, _ = modules.compiler()
-    if not command:
+    if not modules.compiler()[0]:
         raise NotGraded("there is no C compiler on this machine: install gcc, or set CC")
-    defines = [f"-D{name}={value}" for name, value in macros.items()]
-    whole = [*shlex.split(command), *modules.FLAGS, *defines, str(tools.source)]
-    tools.preprocess(whole)
-    tools.build(whole)
+    command = modules.command_of(tools.source, macros, ())
+    tools.preprocess(command)
+    tools.build(command)
 
 
 def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Entry:
