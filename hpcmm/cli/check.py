@@ -6,9 +6,8 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +115,7 @@ def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: P
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     rest = [str(RESULTS / TIMINGS), *own, *arguments.rest]  # without the report of a run
     options = argparse.Namespace(rest=rest, configfile=[file.resolve()], directory=folder, verbose=False, answers=False)
-    with messages_to_stderr():  # standard output has the findings only
+    with contextlib.redirect_stdout(sys.stderr):  # standard output has the findings only
         code = workflow.run(options)
         if not (timings.parent / "plan.json").exists():
             sys.exit(code)  # a dry run, or an error that was reported
@@ -167,20 +166,6 @@ def with_more(
         except HpcmmError as error:
             found = dataclasses.replace(found, broken=(*found.broken, f"lasting_product: {error}"))
     return found
-
-
-@contextlib.contextmanager
-def messages_to_stderr() -> Iterator[None]:
-    """Send the standard output of this process and of those that it starts to standard error."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def run(arguments: argparse.Namespace) -> int:
