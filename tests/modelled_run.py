@@ -39,15 +39,10 @@ GPU = {
     **timings.HOPPER,
 }  # fmt: skip
 PROVENANCE = {
-    "utc": "2026-01-02T03:04:05+00:00",
-    "host": "modelled",
-    "system": "no machine: every time follows from a model",
-    "python": "3.12.1",
-    "cpu": {"model": "Modelled CPU", "cores": 32},
-    "mpi": {"library": "Modelled MPI 1.0"},
-    "packages": {"numpy": "2.0"},
-    "measuring": {"cache": "cold"},
-}
+    "utc": "2026-01-02T03:04:05+00:00", "host": "modelled", "system": "no machine: every time follows from a model",
+    "python": "3.12.1", "cpu": {"model": "Modelled CPU", "cores": 32}, "mpi": {"library": "Modelled MPI 1.0"},
+    "packages": {"numpy": "2.0"}, "measuring": {"cache": "cold"},
+}  # fmt: skip
 
 
 def efficiency(variant: Variant, point: Point) -> float:

@@ -158,9 +158,6 @@ def test_instructions_are_never_run_unless_the_system_grants_them(monkeypatch):
         assert path_of("amx", "int8") == "emulated"
 
 
-# --- libraries
-
-
 OPTIONAL = [(name, dtype) for name in ("mkl", "onednn") for dtype in MATMUL.dtypes_of(MATMUL.variant(name))]
 
 
@@ -180,9 +177,6 @@ def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(libraries, "file_of", lambda pattern: None)
     for name in libraries.OPTIONAL:
         assert f"pip install {name}" in getattr(CpuBackend(1), f"why_no_{name}")("float32")
-
-
-# --- sanitizers, 64-bit Arm
 
 
 # Processors of qemu by the path that packed takes there; with SVE, by the longest vector in units of 128 bits

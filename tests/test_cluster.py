@@ -137,11 +137,18 @@ def check(watching: watch.Watch, times: int = 1) -> None:
 # --- calls that are not answered ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["alive", "dead", "zombie"])
-def test_the_locks_of_a_dead_workflow_are_removed(tmp_path, monkeypatch, state):
-    """A zombie is dead: its parent has not waited for it."""
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder in which this process is Snakemake."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["snakemake"])
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("state", ["alive", "dead", "zombie"])
+def test_the_locks_of_a_dead_workflow_are_removed(tmp_path, state):
+    """A zombie is dead: its parent has not waited for it."""
     locks = tmp_path / ".snakemake" / "locks"
     locks.mkdir(parents=True)
     with subprocess.Popen(["sleep", "100"]) as workflow:
@@ -159,32 +166,25 @@ def test_the_locks_of_a_dead_workflow_are_removed(tmp_path, monkeypatch, state):
     assert locks.exists() == (state == "alive")
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("argument", ["--cores", "--dry-run"])
-def test_a_workflow_claims_its_folder_but_a_dry_run_does_not(tmp_path, monkeypatch, argument):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["snakemake", argument])
-    monkeypatch.setattr(atexit, "register", lambda *_: None)
+def test_a_workflow_claims_its_folder_but_a_dry_run_does_not(argument):
+    sys.argv.append(argument)
     slurm.claim()
     assert slurm.RUN.exists() == (argument == "--cores")
 
 
-def test_a_folder_is_released_only_by_the_process_that_claimed_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["snakemake"])
-    monkeypatch.setattr(atexit, "register", lambda *_: None)
-    claimed = tmp_path / slurm.RUN
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("other", [True, False])
+def test_a_folder_is_released_only_by_the_process_that_claimed_it(tmp_path, monkeypatch, other):
+    claimed, parent = tmp_path / slurm.RUN, psutil.Process(os.getppid())
     claimed.parent.mkdir(parents=True)
-    claimed.write_text(f"{socket.gethostname()} {os.getppid()} {psutil.Process(os.getppid()).create_time()}\n")
+    if other:
+        claimed.write_text(f"{socket.gethostname()} {parent.pid} {parent.create_time()}\n")
     slurm.claim()
     monkeypatch.chdir("/")
     slurm.release(tmp_path)
-    assert claimed.read_text().split()[1] == str(os.getppid())
-    claimed.unlink()
-    monkeypatch.chdir(tmp_path)
-    slurm.claim()
-    monkeypatch.chdir("/")
-    slurm.release(tmp_path)
-    assert not claimed.exists()
+    assert claimed.exists() == other and (not other or claimed.read_text().split()[1] == str(parent.pid))
 
 
 def test_a_hung_program_is_ended_with_its_children(faltering, impatient):

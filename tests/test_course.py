@@ -29,8 +29,6 @@ needs_compilers = pytest.mark.skipif(
 )
 isolated = pytest.mark.skipif(bool(sandbox.fault()), reason=f"no isolation: {sandbox.fault()}")
 
-# ---- counts ----
-
 GATHER = Path(__file__).with_name("gather.cu").read_text()
 SIZE, TURNS = 512, 3
 
@@ -95,9 +93,6 @@ def of_exercise(path: Path, name: str, shapes: int = 2) -> exercise.Grade:
     """Grade a file by an exercise of the course, on fewer shapes and without its speed."""
     asked = dataclasses.replace(EXERCISES[name], shapes=shapes, speed=None)
     return exercise.grade(path, asked, np.random.default_rng(), sandbox.chosen(trust=False))
-
-
-# ---- right and wrong solutions ----
 
 
 @isolated
@@ -195,9 +190,6 @@ def test_what_a_gpu_may_pass_is_found_by_the_emulation(name, monkeypatch, tmp_pa
     assert not grade.passed and re.search("race in shared memory: .* in line", grade.why), grade.why
 
 
-# ---- MPI in one process ----
-
-
 def test_the_solution_with_mpi_is_right_under_mpi_itself(mpiexec):
     program = Path(__file__).parent / "mpi_programs" / "course.py"
     done = mpiexec(3, str(program), str(SOLUTIONS / EXERCISES["20_block_rows"].file))
@@ -252,9 +244,6 @@ def test_messages_arrive_and_are_counted():
     error, sent = ranks.run(work, 3, {}, {})
     assert error == ""
     assert sent == 2 + 2 + 2 * 4 + 3 * 2
-
-
-# ---- rubrics ----
 
 
 @pytest.mark.parametrize(("entry", "why"), yaml.safe_load(Path(__file__).with_name("wrong_rubrics.yaml").read_text()))

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,12 +298,6 @@ def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_fi
     assert files == {kernels.source(operation, variant) for operation, variant in SOURCES}
 
 
-def code_of(path: Path) -> str:
-    """The code of a source, without the comment that it begins with."""
-    text = path.read_text()
-    return text[heads.end_of_comments(text) :]
-
-
 @pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
 def test_the_head_of_a_rung_is_valid(operation, variant):
     """Heads of this package are read without the checks of a user's head."""
@@ -320,8 +313,10 @@ def test_the_head_of_a_rung_is_valid(operation, variant):
 
 
 def test_lessons_are_short():
+    """Without the comment that a source begins with."""
     lessons = [kernels.source(operation, variant) for operation, variant in SOURCES if variant.shelf == "lesson"]
-    assert [path for path in lessons if len(code_of(path).splitlines()) > 120] == []
+    texts = {path: path.read_text() for path in lessons}
+    assert [x for x, text in texts.items() if len(text[heads.end_of_comments(text) :].splitlines()) > 120] == []
 
 
 def test_headers_are_found_through_each_other(monkeypatch, tmp_path):

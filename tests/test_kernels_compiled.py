@@ -187,10 +187,6 @@ def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, aft
     assert compared
 
 
-def multiply_adds(instructions: str) -> int:
-    return len(re.findall(r"\bfma\.rn(?:\.ftz)?\.f(?:32|64)\b", instructions))
-
-
 @pytest.mark.parametrize(("dtype", "tile"), [("float32", 8), ("float64", 16), ("float32", 32)])
 def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
     """So that a step from one of these rungs to another shows what their heads say, and not a pragma."""
@@ -199,7 +195,8 @@ def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
         if getattr(variant.geometry, "staged", False) and not variant.pitched:
             name = f"matmul/{variant.name}"
             codes[variant.name] = compiled(source(name), "sm_90", defines(name, dtype, tile))["instructions"]
-    kept = {name for name, code in codes.items() if multiply_adds(code) < tile}
+    fma = re.compile(r"\bfma\.rn(?:\.ftz)?\.f(?:32|64)\b")
+    kept = {name for name, code in codes.items() if len(fma.findall(code)) < tile}
     assert kept == {"tiled_rolled"}
     assert codes["tiled_padded"] == codes["tiled_unrolled"]
     pragma = "#pragma unroll"
@@ -208,15 +205,6 @@ def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
     )
     assert rolled.replace(f"{pragma} 1\n", f"{pragma}\n") == unrolled != rolled, "they differ in the pragma alone"
     assert unrolled.replace(f"{pragma}\n", "") == padded
-
-
-def check_fit(name: str, macros, architecture: str, threads: int, resident: int = 1, shared: int = 0, spills: int = 0):
-    """Compile a rung with these macros: registers and shared memory of its resident blocks must fit on an SM."""
-    constants = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(name))
-    takes = compiled(source(name), architecture, constants)
-    assert takes["spill_stores"] <= spills, takes
-    assert -(-takes["registers"] // 8) * 8 * threads * resident <= 65536, takes
-    assert resident * (shared + 1024) <= 228 * 1024
 
 
 def ends(geometry: Tabled) -> list[Tile]:
@@ -247,6 +235,7 @@ TILES = {
     ],
 )
 def test_every_tile_fits(rung, choice):
+    """Registers and shared memory of its resident blocks are those of an SM."""
     operation, variant = RUNG_OF[f"matmul/{rung}"]
     dtype, tile = choice if rung == "skinny" else (variant.dtypes[-1], choice)
     geometry = replace(variant.geometry_of(dtype), choices=(tile,))
@@ -256,7 +245,11 @@ def test_every_tile_fits(rung, choice):
     # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
     spills = 400 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
     resident = getattr(tile, "resident", 1)
-    check_fit(f"matmul/{rung}", macros, variant.architecture, threads, resident, tile.shared_bytes, spills)
+    constants = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(f"matmul/{rung}"))
+    takes = compiled(source(f"matmul/{rung}"), variant.architecture, constants)
+    assert takes["spill_stores"] <= spills, takes
+    assert -(-takes["registers"] // 8) * 8 * threads * resident <= 65536, takes
+    assert resident * (tile.shared_bytes + 1024) <= 228 * 1024
 
 
 def test_a_kernel_of_a_user_has_the_names_of_headers_of_c():

@@ -120,8 +120,6 @@ def test_skeletons_and_solutions_compile_for_a_gpu_without_warnings_and_spills(p
     assert found["spill_stores"] == found["stack"] == 0
 
 
-# ---- the page for teachers ----
-
 # What differs between runs: ratios and what depends on them, shapes and numbers of a wrong result.
 CHANGING = (
     (r"[\d.e+]+x (\w+)", r"# x \1"),

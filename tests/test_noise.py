@@ -72,9 +72,6 @@ def test_a_state_that_is_on_or_off_is_not_taken_for_a_small_spread():
     assert variance[0] == prior.at(np.zeros(1))[0][0] and freedom[0] > 2
 
 
-# --- simulated runs ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("between", [0.0, 0.01])
 @pytest.mark.parametrize("kind", simulated_runs.KINDS)
@@ -132,9 +129,6 @@ def test_repetitions_that_alternate_between_two_states_have_one_time():
 
 def test_an_outlier_among_four_repetitions_hardly_counts():
     assert visits.middles(np.array([[1.0, 1.01, 1.02, 50.0]])) == pytest.approx([1.0175], abs=0.01)
-
-
-# --- a file with visits ------------------------------------------------------------------------------------------
 
 
 def visited(point, medians, contender=""):

@@ -103,8 +103,6 @@ def test_the_share_of_huge_pages_is_that_of_the_mappings_of_the_arrays(monkeypat
     assert math.isnan(memory.huge_pages([a]))
 
 
-# --- in the file -------------------------------------------------------------------------------------------------
-
 FIRST = Visit(0, "algorithm 3", 1.0, 2.0, 0.0)
 SECOND = Visit(1, "algorithm 7", 0.25, 4.0, 0.5)
 THIRD = Visit(2, "algorithm 3", 1.0, 0.1, visits.TICK)
@@ -149,9 +147,6 @@ def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits,
     np.testing.assert_array_equal(whole["visits"]["schedule"], store.read(three_visits)["visits"]["schedule"])
     last = store.select(whole, np.array([2, 0]))["visits"]
     assert list(last["measurement"]) == [1, 1, 1] and list(last["schedule"]) == ["algorithm 3", *last["schedule"][1:]]
-
-
-# --- in the report -----------------------------------------------------------------------------------------------
 
 
 def sentences(*states: Visit, others=()):

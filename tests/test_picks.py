@@ -104,8 +104,6 @@ def test_a_changed_rung_changes_the_fingerprint_of_the_variant_that_picks_it(mon
     assert before != fingerprint._of_task(dataclasses.replace(MATMUL, ladder=ladder), best, asked.element)
 
 
-# --- SM counts -----------------------------------------------------------------------------------------------------
-
 COUNTS = (46, 78, 114, 132, 170)  # of an RTX 4070, an H20, a PCIe H100, an H100 SXM and an RTX 5090
 CHOOSING = [  # rungs whose tile depends on the SM count
     (variant, dtype)

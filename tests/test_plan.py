@@ -665,8 +665,3 @@ def test_the_visits_of_a_point_are_divided_evenly_among_its_jobs(visits, data):
     assert [turn.visits for turn in turns.values()] == list(itertools.accumulate(counts))
     assert [turn.after for turn in turns.values()] == [[], *([name] for name in list(turns)[:-1])]
     assert list(turns)[-1] == job.name
-
-
-def test_more_jobs_than_visits_are_refused():
-    with pytest.raises(ConfigError, match=r"measuring\.jobs: 3 is not allowed; allowed: at most visits, 2"):
-        make(changed(measuring__visits=2, measuring__jobs=3))

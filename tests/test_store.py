@@ -18,8 +18,6 @@ from hpcmm.model.measurement import Point
 from hpcmm.model.quantities import PHASES
 from hpcmm.store import StoreError
 
-# --- files -------------------------------------------------------------------------------------------------------
-
 
 def test_a_file_is_replaced_atomically(tmp_path):
     target = tmp_path / "new" / "file"
@@ -61,9 +59,6 @@ def test_any_changed_byte_is_an_error(tmp_path):
             store.read(path)
 
 
-# --- points that are planned no longer ---
-
-
 def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
     """Its fingerprint holds the name and the source. The other points of the kept file are taken."""
     before, after = (
@@ -79,9 +74,6 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
     assert (
         list(store.read(tmp_path / "a.h5")["measurements"]["variant"]) == ["large_thread_tile"] * 2 + ["swizzled"] * 2
     )
-
-
-# --- files that other programs changed ----------------------------------------------------------------------------
 
 
 def test_control_characters_of_texts_are_removed(tmp_path):
@@ -121,9 +113,6 @@ def test_numbers_that_an_earlier_version_did_not_measure_are_unknown(tmp_path):
     with h5py.File(path, "a") as file:
         del file["measurements/cpu_instructions"]
     assert np.isnan(store.read(path)["measurements"]["cpu_instructions"]).all()
-
-
-# --- merged files ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

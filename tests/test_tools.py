@@ -19,9 +19,6 @@ OUTPUTS = Path(__file__).with_name("tools")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 
 
-# --- compute-sanitizer ---------------------------------------------------------------------------------------------
-
-
 def report(name: str) -> sanitizing.Report:
     return sanitizing.read(name.partition("-")[2], (OUTPUTS / f"{name}.txt").read_text())
 
@@ -76,9 +73,6 @@ def test_the_lines_of_sanitizers():
     )
 
 
-# --- Nsight Compute ------------------------------------------------------------------------------------------------
-
-
 def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_path):
     """The answer of Nsight Compute for naive and bank_conflict, through the file to the text."""
     answer = profiling.kernels((Path(__file__).with_name("nsight_compute.csv")).read_text())
@@ -103,9 +97,6 @@ def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_pa
     assert list(analysis.unprofiled(columns).values()) == ["not permitted"]
 
 
-# --- programs that are not installed -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("module", [sanitizing, profiling], ids=lambda module: module.PROGRAM)
 def test_a_program_that_is_missing_is_named_before_anything_runs(module, monkeypatch, capsys, forgotten):
     option = {"compute-sanitizer": ["--sanitize"], "ncu": ["--profile"]}[module.PROGRAM]
@@ -125,9 +116,6 @@ def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
         with pytest.raises(SystemExit) as end:
             main(["bench", *more, option])
         assert end.value.code == 2 and message in " ".join(capsys.readouterr().err.split())
-
-
-# --- the page for kernel writers -----------------------------------------------------------------------------------
 
 
 def test_the_finding_on_the_page_is_that_of_the_real_output():

@@ -178,9 +178,6 @@ def test_the_largest_error_of_bfloat16_is_relative_to_the_magnitudes(size, error
     assert verdict.rms == pytest.approx(np.sqrt(np.mean(relative**2)), rel=1e-6)
 
 
-# --- all elements on a device ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
     return open_backend(request.param, 1, 0, True)
@@ -264,9 +261,6 @@ def test_a_stored_element_may_err_by_half_a_unit_in_the_last_place(dtype):
     assert (abs(rounded - right) <= allowed).all()
     further = rounded + 1.1 * (above - rounded)
     assert (abs(further - right) > allowed)[abs(right) > 1].all()  # roundings of the sum count in smaller ones
-
-
-# --- the table of the definitions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -74,11 +74,6 @@ def in_git() -> bool:
     return (ROOT / ".git").exists() and shutil.which("git") is not None
 
 
-def declared() -> str:
-    """The version that pyproject.toml has."""
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-
-
 @pytest.mark.slow
 def test_the_sdist_has_every_tracked_file(built):
     if not in_git():
@@ -109,7 +104,8 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     assert python.parents[1] in where.parents
     said = run(tmp_path, hpcmm, "--version")
     revision = "revision [0-9a-f]{12}(, with changes)?" if in_git() else "no revision"
-    assert re.fullmatch(rf"hpcmm {re.escape(declared())} \({revision}\)\n", said), "of the sdist that it was built from"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.fullmatch(rf"hpcmm {re.escape(version)} \({revision}\)\n", said), "of the sdist that it was built from"
 
     assert "&& hpcmm run" in run(tmp_path, hpcmm, "init", folder)
     sweeps = {"small": CONFIG["sweeps"]["small"] | {"sizes": [7], "ranks": [2]}}
