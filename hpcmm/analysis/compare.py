@@ -197,11 +197,11 @@ def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
 
 
 def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    kind, software = {}, {}
+    kinds, versions = [], []
     on_cpu = not all(DEVICES[device].accelerator for device in set(columns["measurements"]["device"]))
     for provenance in analysis.runs(columns):
         cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
-        kinds, versions = [], [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]
+        versions += [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]
         for gpu in analysis.gpus_of(provenance):
             kinds.append(("GPU", gpu.get("name")))
             versions += [("driver", gpu.get("driver")), ("CUDA runtime", gpu.get("cuda_runtime"))]
@@ -210,8 +210,5 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
             kinds += [("CPU", cpu.get("model")), (threads, cpu.get("threads_per_rank"))]
             versions.append(("BLAS", cpu.get("blas")))
         kinds.append(("caches", measuring.get("cache")))
-        for found, values in ((kind, kinds), (software, versions)):
-            for name, value in values:
-                if value not in (None, ""):
-                    found.setdefault(name, set()).add(str(value))
-    return kind, software
+    known = ({(name, str(value)): None for name, value in of if value not in (None, "")} for of in (kinds, versions))
+    return tuple({name: {value for other, value in of if other == name} for name, _ in of} for of in known)

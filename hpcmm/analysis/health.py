@@ -50,11 +50,10 @@ class Check:
     ``detectable`` is called slow in 95 % of such checks, and one of ``limit`` after any number of visits. All three are
     infinite if nothing is compared.
 
-    ``broken`` has a line for each
-    fault: a wrong result, or points that were not measured. ``missing`` is the number of points of jobs that failed.
-    ``notes`` are sentences about measurements that could not be compared. ``spreads`` has, by
-    measurement, how three or more devices differ: variance and degrees of freedom. ``blind`` has the sweeps that cannot
-    show the requested slowdown, each with the reason.
+    ``broken`` has a line for each fault: a wrong result, or points that were not measured. ``missing`` is the number of
+    points of jobs that failed. ``notes`` are sentences about measurements that could not be compared. ``spreads`` has,
+    by measurement, how three or more devices differ: variance and degrees of freedom. ``blind`` has the sweeps that
+    cannot show the requested slowdown, each with the reason.
     """
 
     subjects: tuple[Subject, ...]
@@ -122,14 +121,12 @@ class Check:
     def entry(self, utc: str) -> dict[str, Any]:
         """Return the line of this check in a history: how slow each device was in each sweep."""
         slow, peers = set(self.slow["rank"]), self.with_peers.dropna(subset="slowdown")
-        medians: dict[int, dict[str, float]] = {each.rank: {} for each in self.subjects}
-        for (rank, sweep), slowdown in peers.groupby(["rank", "sweep"], sort=False)["slowdown"].median().items():
-            medians[rank][sweep] = slowdown
-        devices = [
-            {"node": each.node, "slot": each.slot, "uuid": each.uuid, "slow": each.rank in slow}
-            | {"slowdowns": medians[each.rank]}
-            for each in self.subjects
-        ]
+        medians = peers.groupby(["rank", "sweep"], sort=False)["slowdown"].median().unstack(sort=False)
+        devices = []
+        for each in self.subjects:
+            place = {"node": each.node, "slot": each.slot, "uuid": each.uuid, "slow": each.rank in slow}
+            slowdowns = medians.loc[each.rank].dropna().to_dict() if each.rank in medians.index else {}
+            devices.append(place | {"slowdowns": slowdowns})
         return {"format": HISTORY, "utc": utc, "verdict": self.verdict, "devices": devices}
 
     def reference(self) -> dict[str, Any]:

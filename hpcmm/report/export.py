@@ -1,7 +1,8 @@
 """Measured points for other programs: JSON, CSV and Prometheus' text format."""
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 
 import pandas as pd
@@ -53,17 +54,14 @@ def as_json(points: pd.DataFrame, unmeasured: int) -> str:
     return json_of(found | {"points": analysis.row_dicts(points[names])}) + "\n"
 
 
-def _shape(row: Mapping) -> str:
-    return "x".join(str(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
-
-
 def as_prometheus(points: pd.DataFrame, unmeasured: int) -> str:
     """Return gauges for the textfile collector of Prometheus' node exporter."""
     rows = []
     for row in analysis.row_dicts(points):
         own = formats.rate_column(row["operation"])
         rates = {name: row[name] if name == own else math.nan for name in ("flops_per_second", "bytes_per_second")}
-        rows.append(row | rates | {"size": _shape(row), "timestamp": _timestamp(row["utc"])})
+        size = "x".join(str(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
+        rows.append(row | rates | {"size": size, "timestamp": _timestamp(row["utc"])})
     lines = [f"# HELP {UNMEASURED} Points without a result, also those of jobs that failed."]
     lines += [f"# TYPE {UNMEASURED} gauge", f"{UNMEASURED} {unmeasured}"]
     for gauge, (column, text) in GAUGES.items():
@@ -72,13 +70,10 @@ def as_prometheus(points: pd.DataFrame, unmeasured: int) -> str:
             lines += [f"# HELP {gauge} {text}", f"# TYPE {gauge} gauge"]
         for row in known:
             labels = {name: str(row[name]) for name in LABELS if row[name] != "" and (name, row[name]) != ("tile", 0)}
-            shown = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+            # texts of a file have no control characters: JSON escapes what this format does
+            shown = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in labels.items())
             lines.append(f"{gauge}{{{shown}}} {float(row[column])!r}")
     return "".join(line + "\n" for line in lines)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _timestamp(utc: str) -> float:
