@@ -210,7 +210,7 @@ def test_headlines_begin_with_float32_at_the_largest_size():
 
 def panels_of(frame):
     series = list(analysis.series(frame))
-    known = why.Known({}, {})
+    known = why.Known({}, {}, [{}])
     return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), known)}
 
 

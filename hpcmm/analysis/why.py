@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
@@ -119,13 +119,12 @@ def work_of(operation: str) -> str:
 class Known:
     """The counters and resources of a timings file, by point and rung, with keys that begin with ``COUNTED``.
 
-    ``gpus`` has the GPU of each rank of a run, ``cpus`` the record of its CPU.
+    ``runs`` has the provenance of each run.
     """
 
     resources: Mapping[tuple, Row]
     counters: Mapping[tuple, Row]
-    gpus: Mapping[int, Sequence[Row]] = field(default_factory=dict)
-    cpus: Mapping[int, Row] = field(default_factory=dict)
+    runs: Sequence[Mapping[str, Any]]
 
     @classmethod
     def of(cls, columns: Columns, frame: pd.DataFrame) -> Known:
@@ -136,15 +135,13 @@ class Known:
         resources = {values(row, (*COUNTED, "ranks", *dimensions())): row for row in row_dicts(rows[names])}
         profiled = profiles(columns).sort_values(list(dimensions()), kind="stable")  # the largest size counts
         counters = {values(row, COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
-        provenances = runs(columns)
-        cpus = {i: mapping(each.get("cpu")) for i, each in enumerate(provenances)}
-        return cls(resources, counters, dict(enumerate(map(gpus_of, provenances))), cpus)
+        return cls(resources, counters, runs(columns))
 
     def facts(self, row: Row) -> dict[str, Any]:
         """Return the quantities of a point, and the use of each unit; NaN if unknown."""
         found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
         found |= self._of_source(row) | self._of_events(row) | self._of_resources(row) | self._of_counters(row)
-        gpus = self.gpus.get(row["run"], ()) if row["gpu"] else ()
+        gpus = gpus_of(self.runs[row["run"]]) if row["gpu"] else ()
         peak = limits.fma_peak(gpus, row["dtype"], row["clock"], row["ranks"])
         return found | {"of_fma": row["flops_per_second"] / peak if peak > 0 else math.nan}
 
@@ -153,7 +150,7 @@ class Known:
         variant = OPERATIONS[row["operation"]].find(row["variant"])
         if variant is None or not variant.traffic:
             return {}
-        cpu, itemsize = self.cpus.get(row["run"], {}), DTYPES[row["dtype"]].itemsize
+        cpu, itemsize = mapping(self.runs[row["run"]].get("cpu")), DTYPES[row["dtype"]].itemsize
         path = mapping(cpu.get("simd")).get(f"{row['operation']}/{row['variant']}")
         lines, elements = (variant.traffic[name] for name in ("lines", "elements"))
         return {
@@ -238,7 +235,7 @@ class Known:
 
     def _multiprocessors(self, row: Row) -> float:
         """Return the multiprocessors of the GPU of rank 0, whose kernel the resources and counters describe."""
-        gpus = self.gpus.get(row["run"], ())
+        gpus = gpus_of(self.runs[row["run"]])
         return (gpus[0].get("multiprocessors") if gpus else 0) or math.nan
 
 

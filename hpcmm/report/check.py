@@ -50,9 +50,7 @@ def slow_table(check: Check) -> Table:
 
 def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of the histories of devices, from rows of ``check.history``."""
-    columns = tables.columns_of(
-        "checks", before=lambda row: Cell(slower(row["before"])), now=lambda row: Cell(slower(row["now"]))
-    )
+    columns = tables.columns_of("checks", before=tables.value("before", slower), now=tables.value("now", slower))
     return tables.table("Slower than the median of the peers: in earlier checks, and now", rows, columns)
 
 

@@ -18,17 +18,16 @@ def resource_table(rows: Sequence[Row]) -> Table:
         resident, computed = row["resident_blocks"], row["computed_blocks"]
         return Cell(whole(resident), f"computed: {computed}" if computed != resident else "")
 
-    def shared_memory(row: Row) -> Cell:
-        dynamic = row["dynamic_shared_bytes"]
-        return Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else "")
-
     def grid(row: Row) -> Cell:
         at = size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
         return Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", at)
 
     columns = columns_of(
         "resources",
-        **{"shared_memory": shared_memory, "grid": grid, "resident_blocks": resident_blocks},
+        **{"grid": grid, "resident_blocks": resident_blocks},
+        shared_memory=lambda row: Cell(
+            amount(row["shared_bytes"] + row["dynamic_shared_bytes"]), "dynamic" if row["dynamic_shared_bytes"] else ""
+        ),
         block=lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
         threads=lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
         operations_per_load=lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
