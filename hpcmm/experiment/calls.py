@@ -409,6 +409,8 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
             firsts.append(item)
             node = source.nodes[each] if definition(item) else item
             listed = part(function_declarator(node), "parameters")
+            if listed is None:  # a launch in code that cannot be read
+                continue
             yield joined(map(declared.get, takers[each]), listed)
             for node in listed.named_children if source.functions[each].kernel else ():
                 array = parameter(node)

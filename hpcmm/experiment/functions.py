@@ -110,7 +110,8 @@ class Source:
 
     def constants(self) -> dict[str, str]:
         """Return the text of each macro without parameters and of each constant of the file."""
-        values = {name: value for name, value in self.macros.items() if value}
+        values = {name: re.sub(r"//.*|/\*.*?\*/", "", value).strip() for name, value in self.macros.items()}
+        values = {name: value for name, value in values.items() if value}
         for item in self.items:
             if item.type == "declaration":
                 values |= definitions(item)

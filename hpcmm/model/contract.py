@@ -11,7 +11,8 @@ class Contract:
 
     # Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B
     scalars: Mapping[str, float] = field(default_factory=dict)
-    square: bool = False  # whether all dimensions have to be equal; a single one has to be a square number
+    # Whether all dimensions but those of 1 at most have to be equal; a single one has to be a square number
+    square: bool = False
     # multiples, least, most: by dimension, the number that divides it, and its limits
     multiples: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
@@ -30,7 +31,7 @@ class Contract:
                 return f"takes {name} = {value:g} only"
         if self.reads and scalars.get("beta") == 0:
             return "takes beta = 0 only if C may be read"
-        if self.square and len(set(sizes.values())) > 1:
+        if self.square and len({size for name, size in sizes.items() if self.most.get(name) != 1}) > 1:
             return "takes square matrices only"
         if self.square and len(sizes) == 1 and math.isqrt(*sizes.values()) ** 2 != sum(sizes.values()):
             return "takes square numbers only"

@@ -147,7 +147,8 @@ def far_apart(task: Task) -> tuple[Task, int] | None:
     if not rows or len(task.operation.dimensions) < 3 or (task.variant.contract or Contract()).packed:
         return None
     small = at(task, (5,) * len(task.operation.dimensions))
-    least = min(small.shape[task.operation.dimensions.index(row)] for row in rows)
+    sizes = (small.shape[task.operation.dimensions.index(row)] for row in rows)
+    least = min((size for size in sizes if size > 1), default=2)
     return small, (2**32 // (least - 1) // 1024 + 1) * 1024
 
 

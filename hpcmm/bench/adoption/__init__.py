@@ -298,6 +298,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     if guess and not wrong:
         return guess
     error = (wrong or failures)[0]
+    if re.search(r": hpcmm:\d+", str(error)):  # of the call that was made up
+        error.tested = False
     if of_amd := OF_AMD.search(str(error)):
         raise NotTested(f"{path.name}: needs an AMD GPU: CUDA has no {of_amd[0]}") from error
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
@@ -426,6 +428,8 @@ def candidates(source: Source, device: Device) -> list[Function]:
     # a mean, or a norm, that calls a sum
     others = {x for x, inner in reached.items() if inner & reached.keys() and not re.search(names, x.lower())}
     others = {x for x in others if any(re.search(names, y.lower()) for y in reached[x] & reached.keys())}
+    products = {each.name for each in able if "matmul" in kinds(source, each, device)}
+    others |= {x for x in reached.keys() - products if reached[x] & products}  # a power
     called = {y for x, inner in reached.items() if x not in others for y in inner}
     able = [each for each in able if each.name not in called | others] or able
     if device.accelerator:
@@ -475,12 +479,12 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         said += f"{declared} declared only: " * (not of_device)
     if not of_device:
         raise NoKernel(f"{said}it has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file")
+    if of_device and all(x.kernel and not x.written for x in of_device):
+        arrays = ", ".join(x.name for x in of_device[0].parameters if x.pointers or source.fields(x.type))
+        raise NoKernel(f"{said}{of_device[0].name} writes to none of its arrays: {arrays}")
     others = [x for each in of_device for x in untaken(source, each)]
     for each in of_device if all(x.pointers for x in others) else ():
-        pointers = arrays_of(source, each) or [x for x in each.parameters if x.pointers]
-        arrays, results = [x.name for x in pointers], sorted(each.written)
-        if each.kernel and arrays and not results:
-            raise NoKernel(f"{said}{each.name} writes to none of its arrays: {', '.join(arrays)}")
+        arrays, results = [x.name for x in arrays_of(source, each)], sorted(each.written)
         only = sum(bool(x.pointers) for x in each.parameters) == len(of_device) == 1 and arrays == results
         if len(results) > 1 or only:
             raise NoKernel(

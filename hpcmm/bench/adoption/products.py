@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from hpcmm.bench.adoption.trials import LEAST, least_multiples
 from hpcmm.experiment.calls import default_scalars
 from hpcmm.experiment.functions import RETURNED
 from hpcmm.experiment.hosted import PREFIXES
+from hpcmm.experiment.returning import NAMES
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SIDES_ON_CPU = (16, 128, 240)  # divide the sizes of trials on the CPU
@@ -40,6 +41,7 @@ COARSE = 3e-2
 TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECASE)  # names of products of transposes
 # Types to which a kernel of float32 rounds A and B, by words of its text
 ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
+OF_VECTOR = re.compile(r"gemv|mat\w*vec|(^|_)mv", re.IGNORECASE)  # names of products of a matrix and a vector
 PART = re.compile(r"(^|_)(start|begin|offset|chunk|first|last|rank|tile|step)|(Start|Begin|Offset)$")  # integers
 BY_THREADS = re.compile(r"\bstd::(thread|jthread|async)\b|pthread_create|omp_get_(num|max)_threads")
 MOST_OF = 0.98  # of a tile of elements with few values that changed
@@ -67,6 +69,9 @@ class ProductSearch(Search):
         rounded = (name for name, pattern in ROUNDED.items() if re.search(pattern, self.body, re.IGNORECASE))
         self.arithmetic = next(rounded, "") if self.dtype == "float32" else ""
         self.ways = assignments(self.integers)
+        self.of_vector = bool(OF_VECTOR.search(self.function.name))
+        # dimensions of size 1 to try, if any: a vector has one column, or one row
+        self.ones = ("n", "m") if self.of_vector else ("", *("nm" if len(self.integers) < 3 else ""))
         # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
         self.of_rows = RETURNED in self.function.written
         self.of_rows |= any(each.pointers == 2 or each.structure or each.vector for each in self.arrays)
@@ -80,7 +85,7 @@ class ProductSearch(Search):
         for side in SIDES_ON_CPU:
             candidate = Candidate(run, template, rows=side, columns=side)
             self.likely = self.likely or self.unproven(candidate)
-            for one in ("", *("nm" if len(self.integers) == 2 else "")):  # a vector has one column, or one row
+            for one in self.ones:
                 if found := self.proven(candidate, one):
                     return found
                 self.reason = self.reason or self.why  # of the most plausible arguments
@@ -92,12 +97,29 @@ class ProductSearch(Search):
             if "blockIdx" not in self.body and (found := self.alone(candidate)):
                 return found
             self.likely = self.likely or self.unproven(candidate)
-            for each in self.tiles(candidate):
-                if not self.ran:
-                    self.ran, self.likely = True, self.unproven(each)
-                if found := self.proven(each):
-                    return found
+            for one in self.ones:
+                for each in self.by_vector(candidate, one) if one else self.tiles(candidate):
+                    if not self.ran:
+                        self.ran, self.likely = True, self.unproven(each)
+                    if found := self.proven(each, one):
+                        return found
         return None
+
+    def by_vector(self, candidate: Candidate, one: str) -> Iterator[Candidate]:
+        """Yield the launch of a product with a vector, from what one block writes, if it does not fail."""
+        shape = tuple(1 if each == one else max(SIDES) for each in "mnk")
+        trial = self.multiply(candidate, self.ways_of(one)[0], shape, (1,))
+        count = 0 if trial is None else int(np.count_nonzero(trial.before != trial.after))
+        count = candidate.threads if count == max(SIDES) else count
+        if count and one == "n":
+            yield replace(candidate, rows=count, grid=(f"ceil(m / {count})",))
+        elif count:
+            yield replace(candidate, columns=count, grid=(f"ceil(n / {count})",))
+
+    def ways_of(self, one: str) -> list[tuple[str, ...]]:
+        """Return which size each integer may be; a product with a vector, whose dimension ``one`` is 1, has no such."""
+        ways = (tuple("k" if each == one else each for each in way) for way in self.ways)
+        return list(dict.fromkeys(ways))
 
     def alone(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the head of a block that computes a whole product; None if it does not."""
@@ -113,24 +135,32 @@ class ProductSearch(Search):
 
     def refused(self) -> dict[str, Any]:
         self.check_other()
-        if self.likely and self.stated():
+        products = {name for name in self.kernel.source.functions if re.search(NAMES["matmul"], name.lower())}
+        beside = products and self.function.name not in products and not self.of_vector
+        if self.likely and self.stated() and not beside:
             self.guessed = True
             return self.likely | ({"layout": "columns"} if self.by_columns else {})
         why = self.last_trial()
         unknown = self.function.dynamic and "of shared memory" in why  # its bytes
-        parts = any(PART.search(each.name) for each in self.integers)  # of a product, which needs more to be one
+        # of a product, which needs more to be one
+        parts = any(PART.search(each.name) for each in self.integers) or self.of_fixed_rows()
         keys = "call, block and grid" if self.device.accelerator else "call"
-        error = NotAdopted(
+        error = (OtherOperation if beside else NotAdopted)(
             f"{self.path.name}: {self.function} gave no C = A B in trials on the host{why}; give "
             f"{'shared_bytes, ' * unknown}{keys} in a head"
         )
-        error.tested = not (unknown or parts)
+        error.tested = not (unknown or parts or beside)
         raise error
+
+    def of_fixed_rows(self) -> bool:
+        """Return whether a product with a vector may have a number of columns that is a constant of the file."""
+        fixed = (re.search(rf"<\s*{each}\b", self.body) for each in self.kernel.source.constants())
+        return self.of_vector and len(self.integers) == 1 and any(fixed)
 
     def stated(self) -> bool:
         """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""
         named = [hint(each.name) for each in self.integers] == list(self.ways[0]) or len(self.integers) == 1
-        if not (self.function.multiplies or "mma" in self.kernel.text):
+        if not (self.function.multiplies or "mma" in self.kernel.text) or self.of_fixed_rows():
             return False
         launched = any(site.function == self.function.name for site in self.kernel.source.launches)
         return named or launched or "block" in self.kernel.given
@@ -141,7 +171,8 @@ class ProductSearch(Search):
         So is one that receives m, n and k. One of two sizes may be that of a tile, or two dimensions may have one size.
         """
         if set("mnk") <= set(self.ways[0]) or all(each.structure for each in self.arrays):
-            return True
+            lengths = re.search(r"[\])]\.size\(|\.front\(", self.body)  # of rows, beside their number
+            return not all(each.vector for each in self.arrays) or bool(lengths)
         if len(self.integers) != 2 or self.of_rows:
             return False
         m, n, k = (each + self.function.guarded for each in oblong(candidate))
@@ -242,35 +273,40 @@ class ProductSearch(Search):
     def proven(self, candidate: Candidate, one: str = "") -> dict[str, Any] | None:
         """Return the head of a launch if it gives a right product; ``one`` is a dimension of size 1."""
         square = tuple(1 if each == one else max(SIDES[0], candidate.rows, candidate.columns) for each in "mnk")
-        trial = self.multiply(candidate, self.ways[0], square)
+        ways = self.ways_of(one)
+        trial = self.multiply(candidate, ways[0], square)
         keys = self.meaning(trial)
         if keys is None:
             self.why = f"{WRONG} of C = A B" if trial else self.why
             return None
         self.columns = keys.get("layout") == "columns"
-        if self.columns:
+        if one and len(self.integers) == 1:  # whose other size may be a constant
+            larger = tuple(each if each == 1 else 3 * each for each in square)
+            if self.meaning(self.multiply(candidate, ways[0], larger)) != keys:
+                return None
+        if self.columns and not one:
             candidate = transposed(candidate)
+        most = {"most": {exchanged(one) if self.columns else one: 1}} if one else {}
         if len(self.integers) != 1:
             shape = tuple(1 if each == one else size for each, size in zip("mnk", oblong(candidate), strict=True))
-            for each in self.ways:
+            for each in ways:
                 if self.meaning(self.multiply(candidate, each, shape)) == keys:
-                    keys |= {"most": {exchanged(one) if self.columns else one: 1}} if one else {}
-                    return self.described(candidate, each, keys)
+                    return self.described(candidate, each, keys | most)
             if one:
                 return None
             if self.mixes(candidate, square):
                 self.guessed = True
                 return self.unproven(candidate)
             keys |= {"square": True}
-        return self.described(candidate, self.ways[0], keys)
+        return self.described(candidate, ways[0], keys | most)
 
     # --- the head
 
     def unproven(self, candidate: Candidate) -> dict[str, Any]:
         """Return the usual head of a kernel for which no trial was right, so that the verdict can say what is wrong."""
         columns, rows = (candidate.columns, candidate.rows) if candidate.grid else (*candidate.block, 1)[:2]
-        call = self.call(self.ways[0], candidate.template)
-        found: dict[str, Any] = {"call": call}
+        call = self.call(self.ways_of("n" * self.of_vector)[0], candidate.template)
+        found: dict[str, Any] = {"call": call} | ({"most": {"n": 1}} if self.of_vector else {})
         if self.device.accelerator:
             found |= candidate.keys() | {"rows": rows, "columns": columns}
             grid = candidate.grid or ((1, 1) if "blockIdx" not in self.body else ())
@@ -281,7 +317,7 @@ class ProductSearch(Search):
             drawn, zero = (self.multiply(candidate, self.ways[0], square, fill=each) for each in (None, 0.0))
             adds = drawn and zero and (drawn.after != zero.after)[drawn.before != drawn.after].any()
             found |= {"adds": True} if adds else {}
-        if self.device.accelerator and not self.function.guarded and "blockIdx" in self.body:
+        if self.device.accelerator and not (self.function.guarded or self.of_vector) and "blockIdx" in self.body:
             least = (rows, columns, max(64, min(rows, columns))) if candidate.grid else (max(64, rows, columns),) * 3
             found["multiples"] = dict(zip("mnk", least, strict=True))
         return found | ({"square": True} if len(self.integers) == 1 else {})
@@ -306,7 +342,7 @@ class ProductSearch(Search):
             found |= {"reads": True} if trial and self.meaning(trial) is None else {}
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
-        multiples = {} if "most" in found else self.multiples(candidate, way, square)
+        multiples = {} if found.get("least") else self.multiples(candidate, way, square, found.get("most", ()))
         self.any_size = not multiples
         own = tuple(map(exchanged, way)) if self.columns else way  # in terms of the operation's C
         launched = self.own_launch(own, candidate.template)[1]
@@ -316,7 +352,7 @@ class ProductSearch(Search):
             found["grid"] = self.own_grid(own, candidate.template, launch.grid, multiples) or found["grid"]
         return found | ({"multiples": multiples} if multiples else {})
 
-    def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
+    def multiples(self, candidate: Candidate, way: Sequence[str], square: bool, ones: Iterable[str]) -> dict[str, int]:
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
         if self.function.remainders:
             return {}
@@ -332,10 +368,14 @@ class ProductSearch(Search):
         if checked:
             tries = [LEAST[:4]] * 3  # of one access
 
+        ones = [exchanged(each) if self.columns else each for each in ones]
+
         def right(shape: tuple[int, ...]) -> bool:
+            shape = tuple(1 if each in ones else size for each, size in zip("mnk", shape, strict=True))
             return self.meaning(self.multiply(candidate, way, shape)) is not None
 
         found = least_multiples(right, base, square, tries)
+        found |= dict.fromkeys(ones if found else (), 1)
         if not found and checked:
             return {}
         if self.function.guarded and self.function.whole_tiles:

@@ -33,6 +33,7 @@ from hpcmm.system import files
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 BLOCKS = 512  # of a launch whose number is unknown
+COUNT = str(BLOCKS)
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
 SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of trials that decide the multiples
@@ -83,7 +84,9 @@ def host_of(source: Source, name: str) -> Host:
     for each in given:
         with contextlib.suppress(Unclear):
             after = launches_of(source, name, base | {each: PROBES[1]})
-            if not after or after == before or after[0].block != before[0].block:  # no influence, or a tile
+            if after == before and given[each] is None:  # no influence at these sizes
+                counts.append(each)
+            if not after or after == before or after[0].block != before[0].block:  # the last: a tile
                 continue
             passed = arguments(before[0]) != arguments(after[0])
             parameters = {x.name for x in source.functions[name].parameters}
@@ -188,15 +191,15 @@ def adopted(source: Source, found: Host, path: Path, write: Callable[..., None])
     dtype, start = next(iter(types), "float32"), trials.seconds_used()
     texts = " ".join(source.text(name).lower() for name in found.kernels)
     guess: dict[str, Any] = {}
-    for operation, way in itertools.product(operations(found, functions, texts), ways(found)):
-        several = bool({*way.values()} - {"n"})
-        if several > (operation.kernels == "matmul") or dtype not in operation.dtypes:
+    whole = [(x, way) for x in operations(found, functions, texts) for way in ways(found, x.kernels == "matmul")]
+    for operation, way in whole:
+        if dtype not in operation.dtypes:
             continue
         if trials.seconds_used() - start > MOST_SECONDS:
             break
         head = head_of(found, operation, dtype, way)
         contract = Trial(path, head, write).contract("square" in head, max(found.given.values(), default=0))
-        if contract is not None:
+        if contract is not None and not (COUNT in way.values() and "most" in contract):
             return head | contract, True
         guess = guess or head
     reduces = not found.counts and all("reduction" in kinds(source, x, GPU) for x in functions)
@@ -216,9 +219,14 @@ def operations(found: Host, functions: Sequence[Function], texts: str) -> list[O
     return [OPERATIONS[name] for name in (*names, "copy")]
 
 
-def ways(found: Host) -> Iterator[dict[str, str]]:
-    """Yield which dimension each size of the host code may be, the most plausible first."""
-    hints, same = [hint(name) for name in found.sizes], ("n",) * len(found.sizes)
-    orders = [same] if len(same) < 2 else [*itertools.permutations("mnk", len(same)), same]
-    orders.sort(key=lambda way: sum(bool(a) and a != b for a, b in zip(hints, way, strict=True)))
+def ways(found: Host, product: bool) -> Iterator[dict[str, str]]:
+    """Yield which dimension each size of the host code may be, the most plausible first.
+
+    Of vectors, all but one may be numbers of blocks or of turns, which products with the length would overflow.
+    """
+    hints, count = [hint(name) for name in found.sizes], len(found.sizes)
+    counts = [tuple("n" if i == one else COUNT for i in range(count)) for one in range(count)]
+    orders = dict.fromkeys([*(itertools.permutations("mnk", count) if product else counts), ("n",) * count])
+    if product:
+        orders = sorted(orders, key=lambda way: sum(bool(a) and a != b for a, b in zip(hints, way, strict=True)))
     return (dict(zip(found.sizes, way, strict=True)) for way in orders)

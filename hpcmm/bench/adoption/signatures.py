@@ -103,7 +103,9 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
     found = [each for each in found if each.name not in function.flags]
-    found = [each for each in found if not of_launch(function, each)] or found  # the only one is a length
+    sized = any(each.vector for each in function.parameters)
+    # else the only one is a length
+    found = [each for each in found if not of_launch(function, each)] or ([] if sized else found)
     sizes = [each for each in found if hint(each.name) or each.name not in function.unused]
     found = sizes or found
     one_block = function.kernel and not function.looped and "blockIdx" not in source.text(function.name)
@@ -177,7 +179,7 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
             return ["matmul"] if integers else []
         if not integers:  # exact multiples of a block
             return [] if function.multiplies else ["vector_add"]
-        return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
+        return ["matmul", "vector_add"] if multiplies(function) else ["vector_add", "matmul"]
     if len(arrays) == 2 and len(integers) == 2 and len(written) == 1 and not reals and not function.flat:
         return ["copy"]  # of a matrix
     if len(arrays) == 2 and len(integers) <= 1 and len(written) == 1 and all(IDENTITY.search(x.name) for x in reals):
@@ -190,6 +192,11 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     returned = function.looped and value and not (reals or written or device.accelerator)
     sized_alone = len(arrays) == 1 and arrays[0].vector and not integers
     return ["reduction"] if returned and (sized_alone or len(arrays) == len(integers) == 1) else []
+
+
+def multiplies(function: Function) -> bool:
+    """Return whether a function of three arrays may be a product: it multiplies, and no name says otherwise."""
+    return function.multiplies and not re.search("add|axpy", function.name.lower())
 
 
 def result_of(source: Source, function: Function) -> str:

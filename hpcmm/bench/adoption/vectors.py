@@ -20,7 +20,7 @@ from hpcmm.bench.adoption.search import (
     OtherOperation,
     Search,
 )
-from hpcmm.bench.adoption.signatures import overwritten
+from hpcmm.bench.adoption.signatures import multiplies, overwritten
 from hpcmm.experiment import calls
 from hpcmm.experiment.writes import elements
 from hpcmm.operations import OPERATIONS
@@ -155,7 +155,7 @@ class VectorSearch(Search):
                 f"{self.path.name}: {self.function.name} reads a matrix, as {sizes} is a factor in its index; allowed: "
                 "sums, minima and maxima of vectors"
             )
-        if self.likely and not self.function.multiplies:
+        if self.likely and not multiplies(self.function):
             self.guessed = True
             return self.likely
         raise NotAdopted(
