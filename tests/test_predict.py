@@ -53,6 +53,9 @@ def test_predictions_use_options_and_name_a_rate_that_is_not_known(capsys, tmp_p
     (tmp_path / "profiles" / "slurm" / "site.yaml").write_text("inside_link: 10us,300GB/s\nbetween_link: 20us,50GB/s\n")
     assert main.main(["predict", "--rate", "50", *asked[5:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
+    (tmp_path / "profiles" / "slurm" / "site.yaml").write_text("inside_link: 10us\n")
+    assert main.main(["predict", "--rate", "50", *asked[5:]]) == 1
+    assert "profiles/slurm/site.yaml: inside_link: '10us' is not allowed; allowed: a la" in capsys.readouterr().err
 
 
 def test_a_link_is_a_latency_and_a_rate(capsys):

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from hpcmm import store
-from hpcmm.cli.arguments import link
+from hpcmm.cli.arguments import READERS
 from hpcmm.cluster import site
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
@@ -46,7 +46,12 @@ def platform(arguments: argparse.Namespace) -> Any:
         measured = scaling.machine_of(columns, analysis.measurements(columns), arguments.dtype)
 
     def line(name: str) -> Line | None:
-        given = getattr(arguments, name) or (link(text) if (text := getattr(cluster, f"{name}_link")) else None)
+        given, key = getattr(arguments, name), f"{name}_link"
+        if not given and (text := getattr(cluster, key)):
+            try:
+                given = READERS["link"](text)
+            except argparse.ArgumentTypeError as error:
+                raise HpcmmError(f"{site.FILE}: {key}: {error}") from None
         return Line(given[0], 1 / given[1]) if given else None
 
     local = Line(0.0, 1 / arguments.rate / 1e12) if arguments.rate else measured and measured.local
