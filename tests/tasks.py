@@ -1,5 +1,6 @@
 """Tasks, machines and configs for tests."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hpcmm.model.devices import Machine
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.tabled import Tabled
 
+UMASK = os.umask(0)
+os.umask(UMASK)
 needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
 CONFIGS = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text())
 

@@ -30,23 +30,9 @@ from hpcmm.model.measurement import Point
 from hpcmm.model.quantities import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, memory, preflight
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, memory, preflight, schedules
 from hpcmm.parallel.all_reduce import combining
 from hpcmm.parallel.collectives import message
-from hpcmm.parallel.schedules import (
-    CUT,
-    TILE,
-    arriving,
-    block_rows,
-    column_panels,
-    consecutive,
-    divisions,
-    grid,
-    growth,
-    panels,
-    panels_of,
-    tilings,
-)
 from hpcmm.parallel.transports.base import Transport, TransportError
 from hpcmm.parallel.transports.choice import Connections, candidates, trial
 from hpcmm.parallel.transports.mpi_rma import MpiRma
@@ -329,7 +315,7 @@ def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
 
 @pytest.mark.parametrize("size", range(2, 20))
 def test_exchange_partners_of_each_step_match(size):
-    orders = [arriving(rank, size) for rank in range(size)]
+    orders = [schedules.arriving(rank, size) for rank in range(size)]
     assert [order[0] for order in orders] == list(range(size))
     for sources in (*orders, *zip(*orders, strict=True)):  # in each step each rank is the source of one other
         assert sorted(sources) == list(range(size))
@@ -337,7 +323,7 @@ def test_exchange_partners_of_each_step_match(size):
 
 @pytest.mark.parametrize("size", range(1, 70))
 def test_divisions_take_each_share_once_and_are_few(size):
-    found = divisions(size)
+    found = schedules.divisions(size)
     assert all(sum(lengths) == size and min(lengths) > 0 for lengths in found)
     assert len(set(found)) == len(found) <= size.bit_length() + 5
     assert {(size,), (1,) * size} <= set(found)
@@ -346,9 +332,13 @@ def test_divisions_take_each_share_once_and_are_few(size):
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 def test_between_cuts_at_powers_of_two_shares_lie_together(size):
     for rank in range(size):
-        order = arriving(rank, size)
+        order = schedules.arriving(rank, size)
         for power in (1, 2, 4, 8):
-            assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
+            assert (
+                len(schedules.consecutive(order[:power]))
+                == len(schedules.consecutive(order[power : 2 * power] or [0]))
+                == 1
+            )
 
 
 @pytest.mark.slow
@@ -360,20 +350,23 @@ def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec)
 
 @given(st.integers(1, 500), st.integers(1, 40))
 def test_panels_of_a_grid_cover_the_sum_and_have_one_owner_each(terms, ranks):
-    rows, columns = grid(ranks)
+    rows, columns = schedules.grid(ranks)
     assert rows * columns == ranks
     assert rows <= columns
-    cut = panels(terms, rows, columns)
+    cut = schedules.panels(terms, rows, columns)
     assert [panel.first for panel in cut] == [0, *itertools.accumulate(panel.terms for panel in cut)][:-1]
     assert sum(panel.terms for panel in cut) == terms
     for panel in cut:
-        for blocks, owner in ((block_rows(terms, columns), panel.column), (block_rows(terms, rows), panel.row)):
+        for blocks, owner in (
+            (schedules.block_rows(terms, columns), panel.column),
+            (schedules.block_rows(terms, rows), panel.row),
+        ):
             first, count = blocks[owner]
             assert first <= panel.first
             assert panel.first + panel.terms <= first + count
     first = {}
     for place in itertools.product(range(rows), range(columns)):
-        order = panels_of(cut, rows, columns, *place)
+        order = schedules.panels_of(cut, rows, columns, *place)
         assert sorted(order, key=lambda panel: panel.first) == cut
         first[place] = order[0].first
     if terms >= ranks:  # each rank of a row, and each of a column, begins elsewhere
@@ -390,7 +383,7 @@ def covers(cut: list[tuple[int, int]], length: int) -> bool:
 
 @given(st.integers(1, 10**6), st.integers(1, 20))
 def test_panels_of_columns_cover_them(columns, most):
-    cut = column_panels(columns, most)
+    cut = schedules.column_panels(columns, most)
     assert covers(cut, columns)
     assert len(cut) <= most
     assert len(cut) == 1 or columns >= len(cut) * 2048
@@ -398,7 +391,7 @@ def test_panels_of_columns_cover_them(columns, most):
 
 @given(st.tuples(*[st.integers(1, 10**4)] * 2), st.tuples(*[st.integers(1, 16)] * 2), st.booleans())
 def test_arrived_blocks_form_a_square_or_all_of_a_follows_the_first_of_b(shape, parts, a_first):
-    order = growth(*shape, *parts, a_first)
+    order = schedules.growth(*shape, *parts, a_first)
     assert (order[0], order.count("A"), order.count("B")) == ("B", *parts)
     heights, widths = (
         [length * i / count for i in range(count + 1)] for length, count in zip(shape, parts, strict=True)
@@ -412,15 +405,15 @@ def test_arrived_blocks_form_a_square_or_all_of_a_follows_the_first_of_b(shape, 
 @given(st.integers(1, 10**5), st.integers(1, 10**5), st.integers(1, 20))
 @example(16384, 16384, 2)
 def test_each_tiling_has_every_tile_once_and_none_too_small(rows, columns, ranks):
-    _, most = block_rows(rows, ranks)[0]
-    found = tilings(rows, columns, ranks)
+    _, most = schedules.block_rows(rows, ranks)[0]
+    found = schedules.tilings(rows, columns, ranks)
     assert len({repr(tiling) for tiling in found.values()}) == len(found) >= 1
     for name, (of_rows, of_columns, order) in found.items():
         assert covers(of_rows, most)
         assert covers(of_columns, columns)
         assert name.split(",")[0] == f"{len(of_rows)} x {len(of_columns)}"
         assert (order.count("A"), order.count("B"), order[0]) == (len(of_rows), len(of_columns), "B")
-        assert len(found) == 1 or len(of_rows) * len(of_columns) * TILE <= most * columns
+        assert len(found) == 1 or len(of_rows) * len(of_columns) * schedules.TILE <= most * columns
 
 
 # --- memory ------------------------------------------------------------------------------------------------------
@@ -484,9 +477,11 @@ def test_memory_of_a_rank_for_vectors_counted_by_hand():
     assert scatter.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
     assert scatter.need(OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
     # an all-reduce cuts at whole tiles of a tree: four, three, three
-    n = 10 * CUT
-    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 0) == memory.Need(4 * CUT + 1, 0, 2 * n + 1)
-    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 2) == memory.Need(3 * CUT + 1, 3 * CUT + 1, 0)
+    n = 10 * schedules.CUT
+    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 0) == memory.Need(4 * schedules.CUT + 1, 0, 2 * n + 1)
+    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 2) == memory.Need(
+        3 * schedules.CUT + 1, 3 * schedules.CUT + 1, 0
+    )
     assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
     assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
 
@@ -635,7 +630,7 @@ def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
     """Each element goes up, across, through the product and down once, however it is cut and overlapped."""
     m, n, k = shape
     rows, terms, columns = (-(-size // ranks) for size in (m, k, n))  # of the rank that has the most
-    of_rows, of_columns = grid(ranks)
+    of_rows, of_columns = schedules.grid(ranks)
     part_rows, part_columns = -(-m // of_rows), -(-n // of_columns)
     product, from_others = 2 * rows * n * k, (ranks - 1) * 4 * terms * n
     free = cost.Line(0.0, 0.0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from batches import BATCH, HOST
+from tasks import UMASK
 
 from hpcmm import store
 from hpcmm.bench import done, pace
@@ -64,9 +65,7 @@ def test_regular_files_are_opened_as_by_open(tmp_path):
     path = tmp_path / "a.txt"
     with files.opened(path, "w", encoding="utf-8") as file:
         file.write("größe\n")
-    umask = os.umask(0)
-    os.umask(umask)
-    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert path.stat().st_mode & 0o777 == 0o666 & ~UMASK
     assert files.text_of(path) == "größe\n" and files.bytes_of(path) == "größe\n".encode()
     with pytest.raises(FileNotFoundError):
         files.opened(tmp_path / "none")

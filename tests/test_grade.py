@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 from cheats import CHEATS, FOLDER
+from tasks import UMASK
 
 from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
@@ -77,18 +78,12 @@ def submitted(tmp_path, monkeypatch):
     before = left_behind(tmp_path)
     yield write
     assert victim.read_text() == "the grades"
-    assert victim.stat().st_mode & 0o777 == 0o666 & ~umask()
+    assert victim.stat().st_mode & 0o777 == 0o666 & ~UMASK
     assert [*victim.parent.iterdir()] == [victim]
     until = time.monotonic() + 60
     while (left := left_behind(tmp_path) - before) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def left_behind(folder: Path) -> set:

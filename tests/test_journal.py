@@ -12,15 +12,8 @@ import pytest
 from batches import BATCH, HOST, WRONG, batch_of, filled, measured, of, stored, together
 
 from hpcmm import store
-from hpcmm.bench.journal import (
-    CUT_OFF,
-    Journal,
-    glance,
-    measurement_from_json,
-    measurement_to_json,
-    so_far,
-    whole_lines,
-)
+from hpcmm.bench import journal as journals
+from hpcmm.bench.journal import CUT_OFF, Journal, glance, so_far, whole_lines
 from hpcmm.store import StoreError
 
 
@@ -190,9 +183,9 @@ def test_a_file_system_without_locks_is_not_taken_for_another_process(path, monk
 
 def test_the_line_of_a_measurement_has_all_its_fields():
     (first, *_) = measured(BATCH.points[0])
-    entry = json.loads(json.dumps(measurement_to_json(first)))
+    entry = json.loads(json.dumps(journals.measurement_to_json(first)))
     assert entry == json.loads(json.dumps(dataclasses.asdict(first)))
-    assert measurement_from_json(entry) == first
+    assert journals.measurement_from_json(entry) == first
 
 
 def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):

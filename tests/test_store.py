@@ -1,6 +1,5 @@
 """Timings files: HDF5 that other programs can read, and files that are refused."""
 
-import os
 import zlib
 
 import h5py
@@ -10,6 +9,7 @@ import pytest
 import timings
 import xarray
 from batches import BATCH, HOST, batch_of, measured, stored, together
+from tasks import UMASK
 
 import hpcmm
 from hpcmm import store
@@ -29,9 +29,7 @@ def test_a_file_is_replaced_atomically(tmp_path):
         raise ZeroDivisionError
     assert target.read_text() == "old"
     assert [path.name for path in target.parent.iterdir()] == ["file"]
-    umask = os.umask(0)
-    os.umask(umask)
-    assert target.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert target.stat().st_mode & 0o777 == 0o666 & ~UMASK
 
 
 def test_a_file_without_its_seal_is_read(tmp_path):
