@@ -99,12 +99,12 @@ def drawn_widely(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
 def with_other_scalars(task: Task) -> Task:
     """Return a task with scalars of the other sign, in another ratio and, unless results are exact, with all bits.
 
-    Those that the kernel's contract fixes, and a beta of 0, stay as they are. Of integers, beta is 2: 0 by default.
+    Those that the kernel's contract fixes, and a beta of 0, stay as they are. Of integers, beta is -2: 0 by default.
     """
     fixed = (task.variant.contract or Contract()).scalars
     other = {name: -value * (1 if task.element.exact else 0.7) for name, value in task.scalars.items() if value}
     if "beta" in task.scalars and task.element.is_integer:
-        other["beta"] = 2.0
+        other["beta"] = -2.0
     elif "beta" in other and not task.element.exact:
         other["beta"] *= 2
     return dataclasses.replace(task, scalars=task.scalars | {name: other[name] for name in other if name not in fixed})
