@@ -1,7 +1,7 @@
 """Compare two timings files point by point, by their visits."""
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -210,5 +210,12 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
             kinds += [("CPU", cpu.get("model")), (threads, cpu.get("threads_per_rank"))]
             versions.append(("BLAS", cpu.get("blas")))
         kinds.append(("caches", measuring.get("cache")))
-    known = ({(name, str(value)): None for name, value in of if value not in (None, "")} for of in (kinds, versions))
-    return tuple({name: {value for other, value in of if other == name} for name, _ in of} for of in known)
+    return _by_name(kinds), _by_name(versions)
+
+
+def _by_name(pairs: Iterable[tuple[str, Any]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, value in pairs:
+        if value not in (None, ""):
+            found.setdefault(name, set()).add(str(value))
+    return found
