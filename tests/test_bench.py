@@ -163,7 +163,7 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     good, loop = (folder / "by_rows.c").read_text(), "for (int i = 0; i < m; ++i) {"
     assert loop in good
     (folder / "endless.c").write_text(
-        good.replace(loop, f"{loop} while (m == 9 && ((const volatile REAL *)A)[0] < 9) (void)usleep(1000);").replace(
+        good.replace(loop, f"{loop} while (m == 10 && ((const volatile REAL *)A)[0] < 9) (void)usleep(1000);").replace(
             "void matmul(", "int usleep(unsigned);\nvoid matmul(", 1
         )
     )
