@@ -741,6 +741,8 @@ def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_erro
     )
     said = cli_run.explained(older)
     assert said.startswith("hpcmm: error: /a/Snakefile: AttributeError: 'Plan' has no 'b'; if another version of hpcmm")
+    full = cli_run.explained(older.replace("AttributeError", "OSError").replace("'Plan' has no 'b'", "No space left"))
+    assert full == "hpcmm: error: /a/Snakefile: OSError: No space left"
     missing = "Host: a\n\nMissingRuleException:\nNo rule to produce nothing\n"
     said = "hpcmm: error: the target nothing is not allowed; allowed: none for the whole run, results/timings.h5"
     assert cli_run.explained(missing).startswith(said)

@@ -1,6 +1,7 @@
 """``hpcmm run``: run the workflow of the current folder, with one progress instead of Snakemake's messages."""
 
 import argparse
+import builtins
 import ctypes
 import functools
 import importlib.util
@@ -255,8 +256,11 @@ def explained(messages: str) -> str:
         return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"
     lines = [line for line in messages.splitlines() if line.strip()]
     if match := re.search(r'^(\w+) in file "(.*Snakefile)", line \d+:\n(.+)', messages, re.M):
-        found = f"{match[2]}: {match[1]}: {match[3]}; if another version of hpcmm wrote the file, replace it, jobs and"
-        return f"hpcmm: error: {found} profiles by those that hpcmm init DIR writes"
+        found = f"hpcmm: error: {match[2]}: {match[1]}: {match[3]}"
+        if issubclass(getattr(builtins, match[1], Exception), OSError):  # such as a full disk
+            return found
+        remedy = "replace it, jobs and profiles by those that hpcmm init DIR writes"
+        return f"{found}; if another version of hpcmm wrote the file, {remedy}"
     if any(line.startswith('  File "') for line in lines):
         named = [line for line in lines if re.match(r"\w+(?:Error|Exception)\b", line)]  # logging adds lines behind it
         return f"hpcmm: error: Snakemake: {(named or lines)[-1].strip()}; --verbose shows where"
