@@ -80,6 +80,13 @@ def compiler() -> tuple[str, str]:
     return command, about.stdout.partition("\n")[0]
 
 
+@functools.cache
+def takes(option: str) -> bool:
+    """Return whether the C compiler knows an option."""
+    command = [*shlex.split(compiler()[0]), option, "-fsyntax-only", "-xc", os.devnull]
+    return not run_compiler(command).returncode
+
+
 @untimed
 def describe() -> dict[str, Any]:
     """Return the provenance of the compilers: of the package's build, and of kernels compiled on this machine."""

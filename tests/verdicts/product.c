@@ -45,6 +45,12 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
                     C[(size_t)i * ldc + j] += alpha * A[(size_t)i * lda + p] * B[(size_t)p * ldb + j];
     }
 #else
+#if MISTAKE == 10  // without a value, where the stack has zeros
+    float unset[1 << 18];
+#define START unset[(1 << 17) + m]
+#else
+#define START 0
+#endif
 #if MISTAKE == 6  // right up to 2^31 elements
     const int step = lda;
 #else
@@ -53,7 +59,7 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
 #pragma omp parallel for schedule(dynamic, 3) num_threads(threads)
     for (int i = 0; i < m; ++i)
         for (int j = 0; j < (MISTAKE == 4 ? n + 1 : n); ++j) {
-            float sum = 0;
+            float sum = START;
             for (int p = 0; p < k; ++p)
                 sum += A[i * step + p] * B[(size_t)p * ldb + j];
             float *c = &C[(size_t)i * ldc + j];
