@@ -181,6 +181,14 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
 
 
 @needs_gcc
+def test_a_size_that_a_kernel_does_not_take_is_answered_by_one_that_it_takes(tmp_path, command):
+    text = (FOLDER / "product.c").read_text()
+    (tmp_path / "mine.c").write_text(text.replace("dtypes:", "most: {n: 1}\n//   dtypes:", 1))
+    said = command("bench", "mine.c", "--sizes", "64", folder=tmp_path).stderr
+    assert "mine.c takes n = 1 only; 64x64x64 is not allowed; allowed: --shapes 64x1x64 and its like" in said
+
+
+@needs_gcc
 def test_a_kernel_with_a_header_of_the_package_is_searched():
     matmul = OPERATIONS["matmul"]
     task = Task(matmul, matmul.variant("amx_tile"), (1, 1, 1), "int8", matmul.scalars)

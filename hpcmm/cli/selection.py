@@ -100,7 +100,8 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     for each, variant in itertools.product(asked, timed):
         sizes = dict(zip(operation.dimensions, each, strict=True))
         if variant.contract and (why := variant.contract.refuses(sizes, {})):
-            raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
+            given, near = ("x".join(map(str, one)) for one in (each, variant.contract.nearest(sizes)))
+            raise HpcmmError(f"{variant.name} {why}; {given} is not allowed; allowed: --shapes {near} and its like")
     shapes = asked or [taken(operation, contracts, (SIZES[device.accelerator].get(count, 256),) * count)]
     return Chosen(operation, dict(zip(found, own, strict=True)), against, title, dtypes, shapes, asked, refused, broken)
 
