@@ -181,7 +181,7 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
 
 
 @needs_gcc
-def test_a_size_that_a_kernel_does_not_take_is_answered_by_one_that_it_takes(tmp_path, command):
+def test_a_size_that_a_kernel_does_not_take_is_answered_by_one_that_it_takes(tmp_path, command, forgotten):
     text = (FOLDER / "product.c").read_text()
     (tmp_path / "mine.c").write_text(text.replace("dtypes:", "most: {n: 1}\n//   dtypes:", 1))
     said = command("bench", "mine.c", "--sizes", "64", folder=tmp_path).stderr
