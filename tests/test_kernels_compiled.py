@@ -235,7 +235,7 @@ TILES = {
     ],
 )
 def test_every_tile_fits(rung, choice):
-    """Registers and shared memory of its resident blocks are those of an SM."""
+    """The resident blocks fit into the registers and the shared memory of an SM."""
     operation, variant = RUNG_OF[f"matmul/{rung}"]
     dtype, tile = choice if rung == "skinny" else (variant.dtypes[-1], choice)
     geometry = replace(variant.geometry_of(dtype), choices=(tile,))

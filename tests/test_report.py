@@ -854,7 +854,7 @@ def without(path, names=()):
         file.attrs.clear() if not names else [file.pop(name) for name in names]
 
 
-UNUSABLE = {  # what is done to a file, and what is said of it
+UNUSABLE = {  # by fault: the change of the file, and the error message
     "missing": (Path.unlink, "no such file"),
     "header": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "truncated or damaged"),
     "text": (lambda path: path.write_text("GFLOP/s\n1\n"), "not an HDF5 file"),

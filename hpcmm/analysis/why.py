@@ -371,7 +371,7 @@ def _units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> 
         found.append(f"it computes with {own} instead of {other}")
     if verdict in ("faster", "slower") and after["of_fma"] > 1 >= before["of_fma"]:
         share = percent(after["of_fma"])
-        found.append(f"its rate is {share} of what the FMA units can do at this clock, so tensor cores compute it")
+        found.append(f"its rate is {share} of the peak of the FMA units at this clock, so tensor cores compute it")
     return found
 
 

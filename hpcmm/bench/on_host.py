@@ -60,6 +60,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
         found.largest = max(found.largest, task.shape, key=math.prod)
         results = set()
         other = guards.with_other_scalars(task)
+        # by ``padded``: the last run, without padding, has other scalars
         drawn = [guards.drawn_widely(of, np.random.default_rng(task.shape)) for of in (other, task)]
         matrices = any(len(operand.dimensions) > 1 for operand in task.operation.operands)
         judges = [task.operation.reference(*pair) for pair in zip((other, task), drawn, strict=True)]

@@ -259,7 +259,7 @@ def explained(messages: str) -> str:
         found = f"hpcmm: error: {match[2]}: {match[1]}: {match[3]}"
         if issubclass(getattr(builtins, match[1], Exception), OSError):  # such as a full disk
             return found
-        remedy = "replace it, jobs and profiles by those that hpcmm init DIR writes"
+        remedy = "run hpcmm init DIR, and copy the Snakefile, jobs/ and profiles/ of DIR"
         return f"{found}; if another version of hpcmm wrote the file, {remedy}"
     if any(line.startswith('  File "') for line in lines):
         named = [line for line in lines if re.match(r"\w+(?:Error|Exception)\b", line)]  # logging adds lines behind it

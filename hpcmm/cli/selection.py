@@ -177,8 +177,8 @@ def unavailable(error: extensions.RaisedError, path: Path) -> str:
     if isinstance(cause, ModuleNotFoundError):
         return str(NotTested(f"needs {cause.name}, which is not installed"))
     if isinstance(cause, SystemExit):
-        way = 'put the lines that run it, such as those that read sys.argv, under if __name__ == "__main__":'
-        return str(NotTested(f"it ends Python while it is imported: {way}"))
+        way = 'move the code of the program, such as that which reads sys.argv, below if __name__ == "__main__":'
+        return str(NotTested(f"it exits while it is imported: {way}"))
     if "attempted relative import" in str(cause):
         return str(NotTested("imports from its package: give a file that stands alone"))
     names = "|".join(package.partition(".")[0] for package in FOR_GPUS)

@@ -100,9 +100,9 @@ def first_of_labels(rows: Iterable[Mapping]) -> list[Mapping]:
 
 
 def lags(rows: Iterable[Mapping], *by: str) -> dict[tuple, float]:
-    """Return the times of groups over those of the fastest of their device, the fastest group first.
+    """Return the slowdown of each group relative to the fastest one on the same device, the fastest group first.
 
-    It is the median over sizes. A group is the rows with the same values of ``by``.
+    The slowdown is the median over sizes. The rows of a group have the same values of ``by``.
     """
     alike, least, timed = ("operation", "dtype", "ranks", "device", *dimensions()), {}, []
     for row in rows:

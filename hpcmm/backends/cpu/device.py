@@ -174,7 +174,10 @@ class CpuBackend(Backend):
         return Run(once, complaint=complaint)
 
     def restored(self) -> str:
-        """Restore what a kernel left changed in its process, and say so: it changes results or times of others."""
+        """Restore the floating-point modes and the CPU affinity of this process; return which of them a kernel changed.
+
+        Other kernels of the process would have other results or times. The text is empty if nothing changed.
+        """
         found = self._restore(self.threads)
         said = ["another rounding mode"] * (found & 1) + ["subnormal numbers flushed to zero"] * (found >> 1)
         if os.sched_getaffinity(0) != self._cpus:
