@@ -71,7 +71,7 @@ def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit():
     ]
     text = about(seen(*rows, gpus=[gpu]), "only rung")
     assert text == (
-        "At 64 in float32 the only rung measured on the GPU is naive 8: 128 GFLOP/s, "
+        "At 64 in float32 the only rung timed on the GPU is naive 8: 128 GFLOP/s, "
         "0.500× cublas (95 % CI 0.500 to 0.500), 50 % of the limit (float32 FMA units)."
     )
 
@@ -80,7 +80,7 @@ def test_the_arithmetic_of_the_fastest_rung_is_named():
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
     beginning = "At 64 in float{} the {} is tensor_core{}: 128 GFLOP/s"
-    alone, fastest, three = "only rung measured on the GPU", "fastest rung of the GPU", " (three TF32 products)"
+    alone, fastest, three = "only rung timed on the GPU", "fastest rung of the GPU", " (three TF32 products)"
     limit = ", 19 % of the limit (three TF32 products on tensor cores)."
     assert about(seen(rows["float32"], gpus=[gpu]), alone) == beginning.format(32, alone, three) + limit
     assert about(seen(rows["float64"], gpus=[gpu]), alone) == (
@@ -265,7 +265,7 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
     frame = analysis.measurements(columns)
     (headline,) = headlines.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
-    assert "the only rung measured on the GPU is naive" in about(seen(*rows), "only rung")
+    assert "the only rung timed on the GPU is naive" in about(seen(*rows), "only rung")
 
 
 def test_the_headline_of_scaling_has_the_fastest_strong_scaling_with_an_exchange():

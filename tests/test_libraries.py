@@ -13,7 +13,7 @@ from hpcmm import analysis
 from hpcmm.analysis import libraries, scaling, why
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import chapters, formats, headlines, opening, page, tables
+from hpcmm.report import answer, chapters, formats, headlines, opening, page, tables
 from hpcmm.report.ratio import Ratio
 
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
@@ -225,10 +225,10 @@ def test_the_first_screen_answers_and_noise_withholds_all():
     # the sweep ladder has a ratio of 1 at 4096, and both sweeps have one visit
     assert over.columns["ratio"] == pytest.approx([1.1] * 3 + [math.sqrt(1.1)], rel=1e-5)
     assert "relative to cublas" in over.caption
-    (answer,) = found["Fastest rung"].headlines
-    assert answer.value == "137 GFLOP/s"
-    assert answer.text.startswith("split_k on the GPU at 4096 in float32")
-    library, *_, why_, belief = answer.more
+    (told,) = found["Fastest rung"].headlines
+    assert told.value == "137 GFLOP/s"
+    assert told.text.startswith("split_k on the GPU at 4096 in float32")
+    library, *_, why_, belief = told.more
     assert (
         library.startswith("Speed over cublas 13.1: 1.05× (")
         and library.endswith(".")
@@ -243,6 +243,22 @@ def test_the_first_screen_answers_and_noise_withholds_all():
     shown = " ".join(sentence for each in lines for sentence in (each.text, *each.more))
     said = "This machine is too noisy: visits of a point differ by 50 % (limit 5 %). "
     assert shown.startswith(said) and shown.lower().count("visits of a point differ") == 1
+
+
+def test_the_first_screen_explains_the_point_that_it_names():
+    """Not the fastest one of all ranks and shapes. A rate of several ranks has their number."""
+    gpu = GPU | {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
+    second = 2 * 64**3 / 256e9  # at half the rate of the FMA units of both GPUs
+    rows = [timed(product("naive", 64), 4 * second), timed(product("naive", (64, 640, 64)), 16 * second)]
+    two = timed(product("split_k", 64, ranks=2), second)
+    for points, number, share in (([*rows, two], "64.0 GFLOP/s", "12 %"), ([two], "256 GFLOP/s", "50 %")):
+        columns = timings.columns({"size": points}, {"gpus": [gpu, gpu | {"uuid": "b"}]})
+        frame = analysis.measurements(columns)
+        (told,) = panels_of(frame)["Fastest rung"].headlines
+        text = " ".join([told.text, *told.more])
+        assert told.value == number and f"Why: it reaches {share} of the limit of float32 FMA units." in text
+        assert ("at 64 on 2 ranks in float32." in text) == (points == [two])
+        assert answer.answer(columns, frame)[0].startswith("float32 at 64 on 2 ranks on the H") == (points == [two])
 
 
 @pytest.mark.parametrize("dirty", [False, True])

@@ -293,7 +293,7 @@ def test_phase_table(built):
 
 def test_summary_and_conditions_are_at_the_top(built):
     text = Page(html_of(built)).text
-    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 not measured , 1 variants not measured" in text
+    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 not measured , 1 variant not measured" in text
     assert "2 × H200 · 2026-03-01 · revision 0123456" in text
     assert "size tiled_padded 2 no CUDA device on this machine" in text
     known = "node7", "2 × H200", "Model T, 2 cores", "MPICH Version: 5.0", "0123456789ab with uncommitted changes"
@@ -948,7 +948,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
     assert "The runs are from 2 kinds of machine." in text
-    assert "2 points have one visit only. Their intervals use the spread of points with similar times" in text
+    assert "2 points have one visit only. Intervals of such points use the spread" in text
     assert "spread between visits of one job unknown, between jobs unknown" in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
     assert "Size matmul, machine with Model T" in text and "Size matmul, machine with Model S" in text

@@ -90,7 +90,7 @@ def test_the_answer_is_of_the_machine_with_which_the_page_begins_and_judges_it_a
     assert "are about the machine with Slow. The report also has 1 other machine." in counts
     panel, *_ = opening.panels(frame, [], scaling.speedups(frame), Known.of(columns, frame))
     slow, fast = panel.headlines
-    assert (slow.machine, slow.value) == ("Slow", "336 GFLOP/s") and "is too noisy" in fast.text
+    assert (slow.row["machine"], slow.value) == ("Slow", "336 GFLOP/s") and "is too noisy" in fast.text
     fast, slow = (each.partition("visits of one job ") for each in page.noises(analysis.points(frame)))
     assert fast[0].startswith("machine with Fast, GPU: ") and fast[2].startswith("29 %")
     assert slow[0].startswith("machine with Slow, GPU: ") and slow[2].startswith("0.27 %")
@@ -117,6 +117,17 @@ def test_only_takes_significant_differences(said, only, name):
     text = "\n".join(said(rows, "size", "--only", only))
     assert {each for each in ("naive", "large_thread_tile", "tiled_padded") if each in text} == {name}
     assert said(rows[2:], "--only", only) == ["no such points"]
+
+
+def test_a_ratio_to_the_textbook_is_not_said_to_be_to_the_library(said):
+    point = dataclasses.replace(product("naive", 1e-3)[0].point, algorithm="ring", ranks=2)
+    rows = [measurement(point, algorithm=each, samples=visit_samples([1e-3] * 9)) for each in ("ring", "scatter")]
+    assert "; ring: relative to scatter with the same rung;" in said([rows], "size", columns=500)[0]
+
+
+def test_a_table_that_a_sweep_does_not_have_is_an_error(tmp_path, capsys):
+    assert main(["show", str(written(tmp_path, [product("naive", 4e-3)])), "size.energy"]) == 1
+    assert capsys.readouterr().err.endswith("sweep 'size' has no points for table 'energy'\n")
 
 
 @pytest.mark.parametrize("columns", [60, 100])

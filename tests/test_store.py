@@ -14,6 +14,7 @@ from tasks import UMASK
 import hpcmm
 from hpcmm import store
 from hpcmm.bench.journal import Journal
+from hpcmm.cli.main import main
 from hpcmm.model.measurement import Point
 from hpcmm.model.quantities import PHASES
 from hpcmm.store import StoreError
@@ -32,7 +33,8 @@ def test_a_file_is_replaced_atomically(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o666 & ~UMASK
 
 
-def test_a_file_without_its_seal_is_read(tmp_path):
+def test_a_file_without_its_seal_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(store.file, "UNSEALED", [])
     path = stored(tmp_path / "a.h5")
     expected, content = store.read(path), path.read_bytes()
     assert content[-8:] == b"%08x" % zlib.crc32(content[: -len(store.file.SEAL) - 8])
@@ -45,6 +47,10 @@ def test_a_file_without_its_seal_is_read(tmp_path):
         for name, values in columns.items():
             np.testing.assert_array_equal(found[group][name], values)
             assert found[group][name].dtype == values.dtype
+    with h5py.File(path, "a") as file:  # values that do not fit together
+        file["samples/measurement"][...] += 1000
+    assert main(["show", str(path)]) == 1
+    assert f"{path}: another program changed it" in capsys.readouterr().err
 
 
 def test_any_changed_byte_is_an_error(tmp_path):

@@ -114,8 +114,9 @@ def _known(frame: pd.DataFrame) -> pd.DataFrame:
     for operation in OPERATIONS.values():
         names = [algorithm.name for algorithm in algorithms_of(operation)]
         known.update(itertools.product([operation.name], operation.dtypes, names, DEVICES))
-    for kind in set(zip(*(frame[name] for name in ("operation", "dtype", "algorithm", "device")), strict=True)) - known:
-        raise StoreError(f"{', '.join(kind)}: a measurement unknown to this version: upgrade hpcmm")
+    columns = (frame[name] for name in ("operation", "dtype", "algorithm", "device"))
+    if unknown := set(zip(*columns, strict=True)) - known:
+        raise StoreError(f"{', '.join(min(unknown))}: a measurement unknown to this version: upgrade hpcmm")
     return frame.assign(**{name: 0 for name in dimensions() if name not in frame})
 
 
@@ -329,6 +330,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     by_memory = in_memory & ~(computes & (of_flops >= of_bytes))
     frame["peak_flops_per_second"], frame["peak_bytes_per_second"] = peaks["flops"], peaks["bytes"]
     frame["fraction"] = np.where(known, np.where(by_memory, of_bytes, of_flops) / frame["seconds"], np.nan)
+    known &= np.isfinite(frame["seconds"].to_numpy())
     frame["ceiling"] = np.where(known, np.where(by_memory, "memory", peaks["name"]), "").astype(object)
 
 

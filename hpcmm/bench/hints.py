@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpcmm import kernels
+from hpcmm.backends.cpu.device import as_argument
 from hpcmm.bench.adoption import trials
 from hpcmm.kernels import modules
 from hpcmm.model import Task
@@ -146,7 +147,7 @@ def on_cpu(task: Task) -> str:
                 function = getattr(modules.open_module(module, source), other.operation.kernels)
                 function.restype = None
                 given = other.operation.arguments(other, own.arrays)
-                function(*map(trials.as_argument, given), ctypes.c_int(2))
+                function(*map(as_argument, given), ctypes.c_int(2))
             overwritten.copy(own.after)
             return arrays[output.name]
 

@@ -14,6 +14,7 @@ from hpcmm.bench.pace import Pace, Record, learned
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model.measurement import Batch, Job
+from hpcmm.system.text import plural
 
 MOST_LINES = 40  # in longer plans, finished and waiting batches are only counted
 
@@ -116,7 +117,8 @@ def text(results: Path) -> str:
     if len(shown) < len(states):
         lines.append(f"and {complete} done, {len(states) - len(shown) - complete} waiting")
     if planned.unmeasured:
-        lines.append(f"not measured: {len(planned.rows_unmeasured())} variants of sweeps; hpcmm plan shows the reasons")
+        variants = plural(len(planned.rows_unmeasured()), "variant")
+        lines.append(f"not measured: {variants} of sweeps; hpcmm plan shows the reasons")
     if complete == len(states):
         page = results / PAGE
         current = is_done(planned, results)

@@ -77,6 +77,12 @@ def run(argv: Sequence[str] | None) -> int:
         code = arguments.run(arguments)
     except HpcmmError as error:
         return failed(str(error) + meant(error.__cause__))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        store = sys.modules.get("hpcmm.store.file")
+        if not (store and store.UNSEALED):
+            raise
+        why = f"another program changed it, and its values do not fit together ({error!r}); {store.AGAIN}"
+        return failed(f"{', '.join(map(str, dict.fromkeys(store.UNSEALED)))}: {why}")
     sys.stdout.flush()  # here, because errors at the end of Python are not caught
     return code
 

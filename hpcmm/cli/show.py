@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     for each in shown:
         print(each.caption, markup.plain(each), sep="\n", end="\n\n")
     if not shown:
-        print("no such points" if arguments.only else "no such table of this sweep")
+        print("no such points")
     return 0
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Columns, Series, Summary, visits
 from hpcmm.analysis.tidy import MISSING
-from hpcmm.model import HpcmmError
+from hpcmm.model import TEXTBOOK, HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes, machines_in_order
@@ -63,7 +63,7 @@ def _fastest(rows: pd.DataFrame) -> list[str]:
 
 def _rung(row: Mapping, placed: bool = True) -> str:
     place = f" on the {row['gpu'] or formats.device(row['device'])}" if placed else ""
-    return f"{row['dtype']} at {formats.size(row)}{place}: {findings.name_of(row)} {formats.rate_text(row)}"
+    return f"{row['dtype']} at {formats.at(row)}{place}: {findings.name_of(row)} {formats.rate_text(row)}"
 
 
 def _compared(row: Mapping, interval: bool = True) -> Iterator[str]:
@@ -136,6 +136,8 @@ def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
             found.append(point_table(series, only))
         elif points := OTHERS[kind].rows(series, None):
             found.append(OTHERS[kind].table(series, points))
+    if kind and not any(found):
+        raise HpcmmError(f"sweep {sweep!r} has no points for table {kind!r}")
     return list(filter(None, found))
 
 
@@ -163,5 +165,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
             row["where"] if row["where"].startswith(MISSING) else f"{row['result']} {row['where']}".rstrip()
         )
     title = f"{series.sweep}: {formats.conditions(series)}"
-    captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed else ""))
+    compared = dict.fromkeys(row["algorithm"] for row in points if row["ratio"] > 0 and row["algorithm"] != TEXTBOOK)
+    others = f"{', '.join(compared)}: relative to {TEXTBOOK} with the same rung" if compared else ""
+    captions = filter(None, (title, tables.libraries(series.rows), others, "all PASS" if passed else ""))
     return tables.table("; ".join(captions), points, columns, leading=1)

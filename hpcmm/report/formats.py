@@ -112,6 +112,11 @@ def size_is_one_number(rows: Iterable[Mapping]) -> bool:
     return all(len(set(shape) - {0}) <= 1 for shape in analysis.by_size(rows))
 
 
+def at(row: Mapping) -> str:
+    """Format the size of a point, with its ranks if there are several: ``"4096 on 2 ranks"``."""
+    return size(row) + (f" on {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
+
+
 def size_title(rows: Sequence[Mapping]) -> str:
     """Return the heading for a column of their sizes."""
     if size_is_one_number(rows):

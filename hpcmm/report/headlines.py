@@ -7,7 +7,7 @@ problem. All headlines about a machine are withheld if it is too noisy, and any 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -25,15 +25,13 @@ COURSE_SIZES = {"matmul": 4096, "sum": 2**22}  # the largest of the tables in th
 
 @dataclass(frozen=True)
 class Headline:
-    """A finding at the top of the report: title, number, text, further sentences, and what it is about."""
+    """A finding at the top of the report: title, number, text, further sentences, and the point with the number."""
 
     name: str
     value: str
     text: str
     more: Sequence[str] = ()
-    machine: str = ""
-    device: str = ""
-    dtype: str = ""
+    row: Row | None = None
 
 
 def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, only: str = "", **about: str) -> list[Headline]:
@@ -56,8 +54,8 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, only: str = "", **abou
         timed = [row for row in timed if row["seconds_low"] > 0] or timed
         shown = [findings.quickest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
         texts = _told(shown, machines[shown[0]["machine"]] if several else "")
-        own = noise[shown[0]["machine"], shown[0]["device"]]
-        found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], own))
+        low, own = shown[0]["seconds_low"], noise[shown[0]["machine"], shown[0]["device"]]
+        found.append(replace(_headline(name, formats.rate_text(shown[0]), texts, low, own), row=shown[0]))
     if only in ("", "Scaling") and (most := most_ranks(scaling)) is not None:
         prefix, row = most
         text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}." if several else ".")
@@ -144,7 +142,7 @@ def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: fl
 def _told(shown: Sequence[Row], machine: str) -> list[str]:
     """Return a sentence on the fastest rung at each size, and one on its speed over each library."""
     first, *others = shown
-    where = f"on the {formats.device(first['device'])} at {formats.size(first)}"
+    where = f"on the {formats.device(first['device'])} at {formats.at(first)}"
     parts = [f"{findings.name_of(first)} {where} in {first['dtype']}"]
     parts += [f"{findings.name_of(row)} {formats.rate_text(row)} at {formats.size(row)}" for row in others]
     sentences = ["; ".join(filter(None, [*parts, machine])) + "."]

@@ -62,18 +62,16 @@ def _answers(
     rows = rows[rows["operation"] == "matmul"]
     machines, dtypes = machines_in_order(rows), OPERATIONS["matmul"].dtypes
 
-    def place(group: tuple) -> tuple:
-        machine, device, dtype = group[0]
+    def place(values: tuple) -> tuple:
+        machine, device, dtype = values
         return machines.index(machine), not DEVICES[device].accelerator, dtypes.index(dtype)
 
-    names = ["machine", "device", "dtype"]
-    for values, own in sorted(rows.groupby(names, sort=False), key=place):
-        about = dict(zip(names, values, strict=True))
-        if headline := told("Fastest product", **about):
-            best = findings.quickest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
-            reason = f"Why: {limit(best, known.facts(best))}."
-            here = frame[(frame["machine"] == about["machine"]) & (frame["device"] == about["device"])]
-            yield replace(headline, more=[*headline.more, reason, _belief(here, noise[values[:2]])], **about)
+    places = rows[["machine", "device", "dtype"]].drop_duplicates().itertuples(index=False, name=None)
+    for machine, device, dtype in sorted(places, key=place):
+        if headline := told("Fastest product", machine=machine, device=device, dtype=dtype):
+            reason = f"Why: {limit(headline.row, known.facts(headline.row))}."
+            here = frame[(frame["machine"] == machine) & (frame["device"] == device)]
+            yield replace(headline, more=[*headline.more, reason, _belief(here, noise[machine, device])])
 
 
 def _belief(rows: pd.DataFrame, noise: float) -> str:

@@ -13,7 +13,7 @@ from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.records import beside
 from hpcmm.report.findings import Row, first_series, name_of, quickest
-from hpcmm.report.formats import amount, billions, duration, number, percent, rate_text, size, times, whole
+from hpcmm.report.formats import amount, at, billions, duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import LIBRARIES, Ratio
 
@@ -134,13 +134,13 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
         row = quickest(analysis.largest(first_series(right)))
         results = [row["result"] for row in rungs]
         counts = [len(rungs), *map(results.count, ("PASS", "FAIL", MISSING))]
-        at = [words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]
+        best = [words(f"{name_of(row)} at {at(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]
         over = [
             Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY
             for ratio, library in LIBRARIES.items()
         ]
         dtypes = ", ".join(dict.fromkeys(row["dtype"] for row in points))
-        rows.append([words(name), *at, *over, *(Cell(whole(each)) for each in counts), words(dtypes), words(chapter)])
+        rows.append([words(name), *best, *over, *(Cell(whole(each)) for each in counts), words(dtypes), words(chapter)])
     head = ("Sweep", "Fastest rung", "Rate", "× library", "× tuned library")
     head += ("Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
     return Table("All sweeps", head, rows)

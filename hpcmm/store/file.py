@@ -20,6 +20,7 @@ SEAL = b"\nhpcmm crc32 "
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
+UNSEALED: list[Path] = []  # files that were read without a checksum, whose values may be impossible
 # HDF5 compresses texts of one length only, and takes kilobytes for a compressed column. A column of at least this many
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
@@ -182,6 +183,7 @@ def _image(path: Path) -> bytes:
         raise StoreError(f"{path}: out of memory") from error
     end = len(content) - len(SEAL) - 8
     if content[end:-8] != SEAL:
+        UNSEALED.append(path)
         return content
     image = content[:end]
     if content[end:] != SEAL + b"%08x" % zlib.crc32(image):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm.backends.cpu.device import as_argument
 from hpcmm.backends.emulated.launch import HostKernel, compile_library, entry_of
 from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.signatures import (
@@ -25,7 +26,7 @@ from hpcmm.bench.adoption.signatures import (
     reals_of,
     result_of,
 )
-from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
+from hpcmm.bench.adoption.trials import compiler_error, guarded
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import RETURNED, Function, Source
 from hpcmm.experiment.returning import NAMES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import math
 import os
@@ -96,12 +95,6 @@ def around(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     memory = array.base
     start = array.ctypes.data - memory.ctypes.data
     return memory[start - REACH : start], memory[start + array.nbytes :][:REACH]
-
-
-def as_argument(value: Any):
-    if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(value.ctypes.data)
-    return np.ctypeslib.as_ctypes_type(value.dtype)(value)
 
 
 def undefined(text: str) -> list[str]:

@@ -250,9 +250,9 @@ def best(rows: Sequence[Row]) -> str:
     row = findings.quickest(ours)
     if row is None:
         return ""
-    at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
+    at = f"At {formats.at(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
     if len({each["variant"] for each in ours}) == 1:
-        return f"{at.replace('fastest rung of', 'only rung measured on')} is {_reached(row)}."
+        return f"{at.replace('fastest rung of', 'only rung timed on')} is {_reached(row)}."
     text = f"{at} is {_reached(row)}."
     plain = findings.quickest(each for each in ours if not each["arithmetic"])
     if row["arithmetic"] and plain:
@@ -276,7 +276,7 @@ def order(rows: Sequence[Row]) -> str:
     largest = sorted(climbed, key=lambda each: -each[1].value)[:3]
     row = fastest[chain[-1]]
     gain = formats.times(fastest[chain[0]]["seconds"] / row["seconds"])
-    text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is {gain} {chain[0]}, in "
+    text = f"On the {formats.device(row['device'])} at {formats.at(row)}, {chain[-1]} is {gain} {chain[0]}, in "
     unknown = sum(not ratio.known for _, ratio in climbed)
     without = f" ({unknown} without an interval)" if unknown else ""
     text += f"{len(climbed)} steps, {faster} of them significantly faster{without}. The largest: "

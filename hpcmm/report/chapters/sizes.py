@@ -149,7 +149,7 @@ def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
 
 def _limit_layers(known: Sequence[Row], x: vega.Spec, axis: vega.Spec) -> list[vega.Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
-    limited = [row for row in known if row["fraction"] > 0]  # the CPU, whose limits are unknown, may have larger sizes
+    limited = [row for row in known if row["fraction"] > 0]  # a limit may be unknown
     if not limited:
         return []
     # a limit is named at its largest size; one that holds at smaller sizes only would be a line without a name
@@ -237,7 +237,7 @@ def over_sizes(rows: Sequence[Row]) -> str:
             if all(row[ratio] > 0 for row in points)
         ]
         several = len(means) > 1
-        least, most = (f"{formats.times(row['lead'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
+        least, most = (f"{formats.times(row['lead'])} at {formats.at(row)}" for row in (of_rung[0], of_rung[-1]))
         text = f"Over {len(points)} sizes in {dtype}, {points[0]['label']} has {listed(means)} (geometric mean"
         text += f"{'s). Relative to the faster of both it is' if several else '),'} from {least} to {most}"
         slower = [formats.size(row) for row in of_rung if row["lead_high"] < 1]
