@@ -12,7 +12,7 @@ from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption, on_host
-from hpcmm.bench.adoption import NotAdopted, adopt, launches, search, trials
+from hpcmm.bench.adoption import NotAdopted, adopt, choosing, launches, search, trials
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -235,9 +235,9 @@ def test_usual_values_stand_for_template_parameters_that_no_launch_gives():
 def test_any_encoding_is_read(tmp_path):
     path = tmp_path / "mine.cu"
     path.write_bytes("// größer\r\n".encode("latin-1") + STYLES.add.encode())
-    assert adoption.decoded(path).startswith("// größer\n")
+    assert choosing.decoded(path).startswith("// größer\n")
     path.write_bytes(b"\xef\xbb\xbf" + STYLES.add.encode())
-    assert adoption.decoded(path) == STYLES.add
+    assert choosing.decoded(path) == STYLES.add
 
 
 @pytest.mark.parametrize("case", CASES["compiled"], ids=itemgetter("call"))

@@ -29,6 +29,7 @@ from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import OPERATIONS, shapes
 from hpcmm.report import answer, chapters, csv_files, drawing, formats, hardware, page, vega
 from hpcmm.report.chapters import sizes
+from hpcmm.system.text import amount, number, percent
 
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
@@ -153,11 +154,11 @@ def html_of(results: Path) -> str:
 
 
 FORMATTED = {
-    formats.number: {51234.5: "51,200", 999.6: "1,000", 1.0: "1.00", 0.08504: "0.0850", 9.996: "10.0", 0: "0",
-                     123456789.0: "123,000,000", 1.5e-5: "1.50e-05", math.nan: "", math.inf: ""},
+    number: {51234.5: "51,200", 999.6: "1,000", 1.0: "1.00", 0.08504: "0.0850", 9.996: "10.0", 0: "0",
+             123456789.0: "123,000,000", 1.5e-5: "1.50e-05", math.nan: "", math.inf: ""},
     formats.duration: {8.054e-3: "8.05 ms", 12.0: "12.0 s", 1e-6: "1.00 µs", 9.9999e-4: "1.00 ms", 2.5e-8: "25.0 ns",
                        math.nan: ""},
-    formats.amount: {0: "0 B", 1000: "1000 B", 2048: "2 KiB", 233472: "228 KiB", 50 * 2**20: "50 MiB"},
+    amount: {0: "0 B", 1000: "1000 B", 2048: "2 KiB", 233472: "228 KiB", 50 * 2**20: "50 MiB"},
 }  # fmt: skip
 
 
@@ -171,7 +172,7 @@ POSITIVE = st.floats(1e-9, 1e15)
 
 @given(POSITIVE)
 def test_a_number_has_three_digits_at_every_magnitude(value):
-    text = formats.number(value)
+    text = number(value)
     digits = re.sub(r"e.*|[^0-9]", "", text)
     assert float(text.replace(",", "")) == pytest.approx(value, rel=5.001e-3)
     assert len(digits.lstrip("0")) == 3 or (value >= 999.5 and set(digits[3:]) == {"0"})
@@ -182,7 +183,7 @@ def test_a_number_has_three_digits_at_every_magnitude(value):
 @example(2.0)
 @example(1.27)
 def test_a_percentage_has_no_exponent_and_no_rounded_integers(share):
-    text = formats.percent(share)
+    text = percent(share)
     assert re.fullmatch(r"[\d,]*\d(\.\d+)? %", text)
     assert float(text[:-2].replace(",", "")) == pytest.approx(100 * share, rel=0.0501)
     digits = re.sub(r"[^0-9]", "", text).lstrip("0")

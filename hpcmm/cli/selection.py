@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption
+from hpcmm.bench.adoption import choosing
 from hpcmm.experiment import extensions
 from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.experiment.returning import FOR_GPUS, unusable
@@ -110,13 +111,13 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     """Return the paths of a file's kernels, copies with a head if need be; ``broken`` gets the others."""
     path = file.resolve()
     path.stat()  # a missing one is named as such
-    if path.suffix == heads.PYTHON and (missing := adoption.unlaunched(path)):
+    if path.suffix == heads.PYTHON and (missing := choosing.unlaunched(path)):
         broken[str(path)] = str(NotTested(missing))
         return []
-    if path.suffix == heads.PYTHON and not adoption.is_adopted(path):
+    if path.suffix == heads.PYTHON and not choosing.is_adopted(path):
         return [path]
-    if not adoption.is_adopted(path):
-        allowed = ", ".join([*adoption.SUFFIXES, heads.PYTHON])
+    if not choosing.is_adopted(path):
+        allowed = ", ".join([*choosing.SUFFIXES, heads.PYTHON])
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
     found, (names, others) = [], adoption.names_of(path, arguments.kernel or "")
     for name in names:

@@ -15,7 +15,7 @@ from hpcmm.report import chapters, findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes, machines_in_order
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import LIBRARIES, Ratio, is_itself
-from hpcmm.system.text import choices, plural, printable
+from hpcmm.system.text import choices, number, plural, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
 # Choices of points by their speed relative to the library or by their result
@@ -156,7 +156,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
         "Rung": tables.text("label"),
         unit.name: lambda row: Cell(formats.rate(row, "" if math.isfinite(row["seconds"]) else "call_", unit)),
         "Library": ratio("ratio", lambda row: formats.times(row["ratio"])),
-        "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", formats.number)),
+        "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", number)),
     }
     columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
     passed = all(row["result"] == "PASS" for row in points)

@@ -15,6 +15,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats, hardware
 from hpcmm.report.chapters import same_bits
 from hpcmm.system.streams import tabulated
+from hpcmm.system.text import amount, number, percent, whole
 
 INTERVALS = ("seconds", "ratio", "tuned_ratio")
 NUMBERS = (*(f"{each}{end}" for each in INTERVALS for end in ("", "_low", "_high")), "fraction", "visits", "spread")
@@ -64,10 +65,10 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     """Return the times as a table, and the best of combinations."""
 
     def memory(row: Mapping[str, Any], *names: str) -> str:
-        return formats.amount(sum(row[name] for name in names)) if row["registers"] else ""
+        return amount(sum(row[name] for name in names)) if row["registers"] else ""
 
     def shared(row: Mapping[str, Any], share: str, of: str, between: str) -> str:
-        return f"{formats.percent(row[share])}{between}{row[of]}" if row[share] else ""
+        return f"{percent(row[share])}{between}{row[of]}" if row[share] else ""
 
     rows = found["points"]
     library, tuned_library = (
@@ -82,7 +83,7 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
         f"over tuned {tuned_library}": lambda row: interval(row, "tuned_ratio"),
         f"over {other}": lambda row: interval(row, "against"),
         "of the limit": lambda row: shared(row, "fraction", "ceiling", " "),
-        "registers": lambda row: formats.whole(row["registers"] or math.nan),
+        "registers": lambda row: whole(row["registers"] or math.nan),
         "local memory": lambda row: memory(row, "local_bytes"),
         "shared memory": lambda row: memory(row, "shared_bytes", "dynamic_shared_bytes"),
         "occupancy": lambda row: shared(row, "occupancy", "limited_by", ", "),
@@ -90,7 +91,7 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     texts = [_lined(rows, columns)] if rows else []
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
-        noisy = f"this machine is too noisy for small differences: visits scatter by {formats.percent(spread)} (median)"
+        noisy = f"this machine is too noisy for small differences: visits scatter by {percent(spread)} (median)"
         texts.append(f"\n{noisy}; an idle machine gives narrower intervals")
     if tuned:
         for name, why in found["not_tried"].items():
@@ -114,7 +115,7 @@ def interval(row: Mapping[str, Any], name: str) -> str:
     ends = row.get(f"{name}_low"), row.get(f"{name}_high")
     if None in ends:
         return formats.times(row[name])
-    return f"{formats.times(row[name])} ({formats.number(ends[0])} to {formats.number(ends[1])})"
+    return f"{formats.times(row[name])} ({number(ends[0])} to {number(ends[1])})"
 
 
 def bits(frame: Any) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
         first = row.get(f"first_{question}")
         if first is None:
             return ""
-        return "yes" if first < 0 else f"no: first at {first:.0f}, {formats.number(row[f'ulps_{question}'])} ulps"
+        return "yes" if first < 0 else f"no: first at {first:.0f}, {number(row[f'ulps_{question}'])} ulps"
 
     columns = {"same bits": itemgetter("kernel"), "size": lambda row: " × ".join(map(str, row["shape"]))}
     columns |= {"type": itemgetter("dtype"), "tile": lambda row: str(row["tile"] or "")}

@@ -12,6 +12,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.ratio import LIBRARIES, Ratio, Row
+from hpcmm.system.text import percent
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def disturbances(rows: Sequence[Row]) -> str:
     ]
     if apart := [each for each in extremes if each[1] - each[0] > visits.NOISY]:
         lows, highs, first = zip(*apart, strict=True)
-        low, high, sizes = formats.percent(min(lows)), formats.percent(max(highs)), listed(map(formats.size, first))
+        low, high, sizes = percent(min(lows)), percent(max(highs)), listed(map(formats.size, first))
         texts.append(
             f"Visits differ in the pages of their arrays at {sizes}: {low} to {high} of the bytes are on huge pages. "
             "Their times are not comparable."
@@ -117,8 +118,8 @@ def disturbances(rows: Sequence[Row]) -> str:
     if stolen := [row for row in rows if row["steal"] > visits.NOISY]:
         worst = max(stolen, key=lambda row: row["steal"])
         texts.append(
-            f"The hypervisor gave more than {formats.percent(visits.NOISY)} of the CPU time to other guests during "
-            f"{len(stolen)} of {len(rows)} points, at most {formats.percent(worst['steal'])} ({worst['label']} at "
+            f"The hypervisor gave more than {percent(visits.NOISY)} of the CPU time to other guests during "
+            f"{len(stolen)} of {len(rows)} points, at most {percent(worst['steal'])} ({worst['label']} at "
             f"{formats.size(worst)})."
         )
     return " ".join(texts)
@@ -129,7 +130,7 @@ def relative(row: Row) -> list[str]:
     known = ((ratio, row[library]) for ratio, library in LIBRARIES.items() if math.isfinite(row[ratio]))
     found = [Ratio.to_library(row, ratio).over(library, "95 % CI ") for ratio, library in known]
     if math.isfinite(row["fraction"]):
-        found.append(f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})")
+        found.append(f"{percent(row['fraction'])} of the limit ({row['ceiling']})")
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hpcmm import analysis
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.system.text import RAISED, amount, number, percent, plural, whole  # noqa: F401 (amount, whole)
+from hpcmm.system.text import RAISED, number, percent, plural
 
 GIGA = 1e9
 TERA = 1e12

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from hpcmm.model.quantities import STALLS
 from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
-from hpcmm.report.formats import amount, number, percent, ranks, rate_text, size, whole
+from hpcmm.report.formats import ranks, rate_text, size
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Row, columns_of, failed, table, text
+from hpcmm.system.text import amount, number, percent, whole
 
 
 def resource_table(rows: Sequence[Row]) -> Table:

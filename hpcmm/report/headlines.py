@@ -18,6 +18,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
 from hpcmm.report.ratio import LIBRARIES, UNKNOWN, Ratio, Row
 from hpcmm.report.vega import extent
+from hpcmm.system.text import percent
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 COURSE_SIZES = {"matmul": 4096, "sum": 2**22}  # the largest of the tables in the courses' documents
@@ -59,7 +60,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, only: str = "", **abou
     if only in ("", "Scaling") and (most := most_ranks(scaling)) is not None:
         prefix, row = most
         text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}." if several else ".")
-        value, low = formats.percent(row[prefix + "efficiency"]), row[prefix + "efficiency_low"]
+        value, low = percent(row[prefix + "efficiency"]), row[prefix + "efficiency_low"]
         found.append(_headline("Scaling", value, [text], low, noise[row["machine"], row["device"]]))
     return found
 
@@ -73,7 +74,7 @@ def _efficiency(prefix: str, row: Row) -> str:
         return f"{text}end to end, relative to the fastest on one rank in this arithmetic"
     text += f"the kernel alone, {formats.base(row)}"
     calls = math.isfinite(row["call_efficiency"])
-    return text + (f"; end to end {formats.percent(row['call_efficiency'])}" if calls else "")
+    return text + (f"; end to end {percent(row['call_efficiency'])}" if calls else "")
 
 
 def machines_in_order(rows: pd.DataFrame) -> list[str]:

@@ -11,7 +11,7 @@ from hpcmm.analysis.history import History, Run, Trend
 from hpcmm.report import definitions, formats, sheet, vega
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.vega import INTERVAL, LINE, PALETTE, Figure
-from hpcmm.system.text import printable, short_revision
+from hpcmm.system.text import printable, short_revision, whole
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 
@@ -40,7 +40,7 @@ POINT = ("Sweep", "Variant", "Size", "Type", "Ranks")
 def _point(trend: Trend) -> list[Cell]:
     point = trend.point
     texts = (point["sweep"], trend.label, formats.size(point), point["dtype"])
-    return [*map(words, texts), Cell(formats.whole(point["ranks"]))]
+    return [*map(words, texts), Cell(whole(point["ranks"]))]
 
 
 def points_table(history: History) -> Table:

@@ -20,6 +20,7 @@ from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.headlines import Headline, by_size, headlines, machines_in_order
 from hpcmm.report.vega import Figure
+from hpcmm.system.text import percent
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 
@@ -81,7 +82,7 @@ def _belief(rows: pd.DataFrame, noise: float) -> str:
     counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"
     text = f"{counted} {results}."
     if not noise > visits.NOISY:  # else the headline is withheld, and says why
-        known = f"Visits of a point differ by {formats.percent(noise)}"
+        known = f"Visits of a point differ by {percent(noise)}"
         text = f"{'The spread between visits is unknown' if math.isnan(noise) else known}. {text}"
     if throttled := int(rows["throttled"].sum()):
         text += f" At {throttled:,} of them the device lowered its clock, so their rates are lower."

@@ -24,7 +24,7 @@ from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table, words
 from hpcmm.report.vega import CONFIG, Figure
-from hpcmm.system.text import short_revision, unbroken
+from hpcmm.system.text import percent, short_revision, unbroken
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
@@ -97,8 +97,8 @@ def noises(points: pd.DataFrame) -> Iterator[str]:
     names = formats.machines(points["machine"])
     for (machine, device), visits, jobs in analysis.noises(points).itertuples():
         place = f"{names[machine]}, {formats.device(device)}" if len(names) > 1 else formats.device(device)
-        of_visits = "unknown" if math.isnan(visits) else formats.percent(visits)
-        of_jobs = "unknown" if math.isnan(jobs) else formats.percent(jobs) if jobs else "no more"
+        of_visits = "unknown" if math.isnan(visits) else percent(visits)
+        of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "no more"
         yield f"{place}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpcmm.analysis.tidy import ENDS
 from hpcmm.analysis.views import Row
 from hpcmm.report import formats
+from hpcmm.system.text import number
 
 SAME = "no significant difference"
 UNKNOWN = "no interval: the spread between visits is unknown or too large"
@@ -55,7 +56,7 @@ class Ratio:
     @property
     def ends(self) -> str:
         """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
-        return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
+        return f"{number(self.low)} to {number(self.high)}" if self.known else ""
 
     def over(self, name: str = "", level: str = "") -> str:
         """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``; ``level`` is the text ahead of the interval."""

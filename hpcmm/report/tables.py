@@ -13,9 +13,10 @@ from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.records import beside
 from hpcmm.report.findings import Row, first_series, name_of, quickest
-from hpcmm.report.formats import amount, at, billions, duration, number, percent, rate_text, size, times, whole
+from hpcmm.report.formats import at, billions, duration, rate_text, size, times
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import LIBRARIES, Ratio
+from hpcmm.system.text import amount, number, percent, whole
 
 SHORT_MARK = "†"
 Column = Callable[[Row], Cell]

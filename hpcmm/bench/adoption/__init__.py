@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcmm.backends.emulated.launch import FOLDER as EMULATED
-from hpcmm.bench.adoption import sequences
+from hpcmm.bench.adoption import refusals, sequences
+from hpcmm.bench.adoption.choosing import CPU, candidates, choose, decoded, functions_of, parsed
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
+from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, Search, Stopped
 from hpcmm.bench.adoption.sequences import GPU
-from hpcmm.bench.adoption.signatures import arrays_of, element_of, integers_of, kinds, untaken
+from hpcmm.bench.adoption.signatures import arrays_of, element_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
-from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
+from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls
-from hpcmm.experiment.conditions import LOOPS
 from hpcmm.experiment.functions import Function, Source
-from hpcmm.experiment.returning import LEADERBOARD, NAMES
-from hpcmm.experiment.syntax import declared_by, function_declarator, part, text_of, walk
-from hpcmm.kernels import FOLDER as KERNELS
-from hpcmm.kernels import modules
-from hpcmm.model import HpcmmError, NotTested
-from hpcmm.model.devices import DEVICES, Device
+from hpcmm.model import HpcmmError
 from hpcmm.operations import heads
 from hpcmm.system import files
-from hpcmm.system.text import choices
-
-CPU = next(each for each in DEVICES.values() if not each.accelerator)
-PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
-UNDECLARED = re.compile(
-    r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to|"
-    r"cannot be used as a function|is not a namespace"
-)
-OF_AMD = re.compile(r"\b(__builtin_amdgcn_\w+|__lane_id|__ockl_\w+|__ocml_\w+|__amd\w+|__hip_ds_\w+)")
-UNSET = re.compile(r"\b__constant__\s[\w\s]*?(\w+)\s*(?:\[[^;=]*)?;")  # constants without a value
-WORDS = re.compile("|".join((*NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "dup|cpy|axpy|total|accum|stream")))
-SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
-SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
 
 
 @dataclass
@@ -92,60 +72,6 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {each}" for name, each in value.items())
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
-
-
-def is_adopted(path: Path) -> bool:
-    """Return whether a file of this suffix may be adopted."""
-    return path.suffix in SUFFIXES or (path.suffix == heads.PYTHON and path.is_file() and bool(embedded(path)))
-
-
-def embedded(path: Path) -> str:
-    """Return the CUDA source in a string of a Python file, at its lines; empty if the file has functions to call.
-
-    That is how CuPy's RawKernel and RawModule, PyCUDA and NVRTC take their kernels.
-    """
-    try:
-        tree = ast.parse(files.text_of(path, errors="replace"))
-    except (SyntaxError, ValueError):
-        return ""
-    names = [each.name.lower() for each in tree.body if isinstance(each, ast.FunctionDef)]
-    if any(re.search(pattern, name) for name in names for pattern in (*NAMES.values(), LEADERBOARD)):
-        return ""
-    strings = [each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    text = ""
-    for line, source in sorted((each.lineno, each.value) for each in strings if "__global__" in each.value):
-        text += "\n" * (line - 1 - text.count("\n")) + source
-    return PLACEHOLDER.sub(r"\1", text)
-
-
-def unlaunched(path: Path) -> str:
-    """Return what a Python file lacks that has kernels of Triton only; empty if it has other functions."""
-    try:
-        text = files.text_of(path, errors="replace")
-        functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
-    except (OSError, SyntaxError, ValueError):
-        return ""
-    launched = [each for each in functions if not any("jit" in ast.unparse(x) for x in each.decorator_list)]
-    if launched or not functions or not re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
-        return ""
-    names = ", ".join(each.name for each in functions)
-    return f"no function launches its kernels of Triton: {names}; add one that returns the result, as vector_add(x, y)"
-
-
-def decoded(path: Path) -> str:
-    """Return the text of a source, whatever its encoding."""
-    if path.suffix == heads.PYTHON:
-        return embedded(path)
-    try:
-        content = files.bytes_of(path)
-    except OSError as error:
-        raise NotAdopted(f"{path}: {error.strerror}") from error
-    try:
-        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    # without the marks of a cell of a notebook, or of a page of a wiki
-    return re.sub(r"\A(%%.*|\{\{\{$)|^\}\}\}\s*\Z", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
 
 
 def is_native(text: str, path: Path) -> bool:
@@ -246,16 +172,16 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         return Adopted(path, {"call": call} | given, without_mark(text, given), device.suffix)
     if (whole := in_order(path)) and kernel in ("", whole.kernels[-1]):
         return whole
-    try:
-        chosen = choose(path, source, device, kernel)
-    except NoKernel:
+    chosen = choose(source, device, kernel)
+    if chosen is None:
         if device is GPU and (whole := in_order(path, several=False, least=1)):
             return whole
-        raise
-    failures, guess = [], None
+        functions = functions_of(source, device, kernel)
+        raise NoKernel(f"{path.name}: {refusals.of_signatures(text, source, functions, device)}")
+    record, failures, guess = Kernel(path, text, source, chosen, device, given), [], None
     for kind in kinds(source, chosen, device):
         try:
-            tried, stated = searched(Kernel(path, text, source, chosen, device, given), kind)
+            found = searched(record, kind)
         except Stopped:
             raise
         except OtherOperation:
@@ -265,46 +191,18 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         except NotAdopted as error:
             failures.append(error)
             continue
-        whole = without_mark(text, given) + tried.added
-        found = Adopted(path, stated, whole, device.suffix, (*tried.notes,), (chosen.name,))
-        if not tried.guessed:
-            return dataclasses.replace(found, notes=(*found.notes, *loops(path, source, chosen)))
+        if not found[0].guessed:
+            return with_head(record, *found, loops(path, source, chosen))
         guess = guess or found
     if device is GPU and (whole := in_order(path, several=False)) and chosen.name in whole.kernels:
         return whole
-    wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
-    fixed, compiles = fixed_rows(source, chosen), not any("error: " in str(each) for each in failures)
-    if fixed and compiles:
-        raise NoKernel(
-            f"{path.name}: rows of the arrays of {chosen.name} have a fixed length, {', '.join(fixed)}: make it a "
-            "parameter, as int n, float A[][n]"
-        )
-    unset = [x for x in UNSET.findall(text) if re.search(rf"\b{x}\b", source.text(chosen.name))]
-    callers = [x for x in functions_of(source, device) if chosen.name in source.reached(x.name)[1:]]
-    beyond = [(x.name, y.type) for x in callers for y in untaken(source, x)]
-    if beyond and not (wrong or device.accelerator):  # the kernel is another one, on types of a header
-        said = "{}, which {} calls, computes no operation alone; not taken: arguments of type {}"
-        raise NoKernel(f"{path.name}: {said.format(chosen.name, *beyond[0])}")
-    if guess and unset and not wrong:
-        raise NoKernel(f"{path.name}: {chosen.name} reads {unset[0]}, which host code sets: make it a parameter")
-    if not wrong:
-        said = " ".join(guess.notes if guess else map(str, failures))
-        unsure = "copy" in kinds(source, chosen, device) or (guess and "overwrites" in guess.head)
-        if unsure and not (re.search("race in|shuffle|barrier|error: ", said) or WORDS.search(chosen.name.lower())):
-            raise NoKernel(
-                f"{path.name}: {chosen.name} gave neither a copy nor a sum, minimum or maximum in trials; if it is "
-                "one, name the function so"
-            )
-    if guess and not wrong:
-        return guess
-    error = (wrong or failures)[0]
-    if re.search(r": hpcmm:\d+", str(error)):  # of the call that was made up
-        error.tested = False
-    if of_amd := OF_AMD.search(str(error)):
-        raise NotTested(f"{path.name}: needs an AMD GPU: CUDA has no {of_amd[0]}") from error
-    if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
-        raise NotTested(f"{error}; {missing} not found, which may declare it") from error
-    raise error
+    refusals.of_trials(record, guess, failures)
+    return with_head(record, *guess)
+
+
+def with_head(kernel: Kernel, search: Search, head: Mapping[str, Any], notes: Iterable[str] = ()) -> Adopted:
+    text = without_mark(kernel.text, kernel.given) + search.added
+    return Adopted(kernel.path, head, text, kernel.device.suffix, (*search.notes, *notes), (kernel.function.name,))
 
 
 @functools.cache
@@ -384,115 +282,6 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
         raise
 
 
-def not_found(source: Source, path: Path) -> str:
-    """Return the headers that are neither beside the file nor on this machine."""
-    named = re.findall(r'#\s*include\s*[<"]([^">]+)[">]', source.content.decode(errors="replace"))
-    places = (path.parent, EMULATED / "include", KERNELS)
-    named = [each for each in dict.fromkeys(named) if not each.startswith("hip/")]  # whose place CUDA's take
-    missing = [each for each in named if not any((place / each).is_file() for place in places)]
-    return ", ".join(each for each in missing if each not in calls.on_this_machine((*missing,)))
-
-
 def without_mark(text: str, given: Mapping[str, Any]) -> str:
     """Return a text without the mark of its head, whose keys stand in another one."""
     return text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
-
-
-def parsed(path: Path) -> tuple[Source, Device]:
-    """Return the source of a file, and the device of its kernels."""
-    source = Source(decoded(path), path)
-    of_gpu = any(each.kernel for each in source.functions.values())
-    return source, GPU if of_gpu else SUFFIXES.get(path.suffix, GPU)
-
-
-def functions_of(source: Source, device: Device) -> list[Function]:
-    """Return the functions that may be kernels of a device."""
-    named = source.functions.items()
-    able = (each for name, each in named if name != "main" and "::" not in name)  # of no class
-    return [each for each in able if each.kernel or not device.accelerator]
-
-
-def fixed_rows(source: Source, function: Function) -> list[str]:
-    """Return the lengths of rows of a function's arrays that are none of its parameters."""
-    lengths = {length for each in function.parameters for length in each.lengths}
-    return sorted(lengths - {each.name for each in integers_of(source, function)})
-
-
-def candidates(source: Source, device: Device) -> list[Function]:
-    """Return the functions whose arguments are those of an operation, and that no other one of them calls."""
-    able = [each for each in functions_of(source, device) if kinds(source, each, device)]
-    if len(able) < 2:
-        return able
-    reached = {each.name: {*source.reached(each.name)[1:]} for each in able}
-    names = "|".join(NAMES.values())
-    # a mean, or a norm, that calls a sum
-    others = {x for x, inner in reached.items() if inner & reached.keys() and not re.search(names, x.lower())}
-    others = {x for x in others if any(re.search(names, y.lower()) for y in reached[x] & reached.keys())}
-    products = {each.name for each in able if "matmul" in kinds(source, each, device)}
-    others |= {x for x in reached.keys() - products if reached[x] & products}  # a power
-    called = {y for x, inner in reached.items() if x not in others for y in inner}
-    able = [each for each in able if each.name not in called | others] or able
-    if device.accelerator:
-        return able
-    arrays = [len(arrays_of(source, each)) for each in able]  # of a product, beside checksums and copies of the program
-    able = [each for each, count in zip(able, arrays, strict=True) if count == max(arrays)]
-    return [each for each in able if re.search(NAMES["matmul"], each.name.lower())] or able
-
-
-def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
-    """Return the function to adopt."""
-    of_device = functions_of(source, device)
-    what = "kernels" if device.accelerator else "functions"
-    if kernel:
-        found = [each for each in of_device if each.name == kernel]
-        if not found:
-            allowed = choices(kernel, (each.name for each in of_device)) or "none"
-            raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {allowed}")
-        if kinds(source, found[0], device):
-            return found[0]
-        of_device = found
-    able = [] if kernel else candidates(source, device)
-    if len(able) == 1:
-        return able[0]
-    if able:
-        raise NotAdopted(
-            f"{path.name} has several kernels: {', '.join(each.name for each in able)}; choose one by --kernel NAME"
-        )
-    if fixed := [each for each in of_device if each.multiplies and fixed_rows(source, each)]:
-        return fixed[0]
-    nodes = list(walk(source.tree.root_node))
-    unread = [x.start_point[0] for x in nodes if x.type == "ERROR" or (x.is_missing and x.type != ";")][:1]
-    said = f"{path.name}: " + "".join(
-        f"line {i + 1} cannot be read: {decoded(path).splitlines()[i].strip()}; " for i in unread
-    )
-    if missing := not_found(source, path):
-        said += f"{missing} not found, which may have its types and macros; "
-    inside = (x for x in nodes if x.type == "field_declaration_list")
-    classes = [text_of(part(x.parent, "name")) for x in inside if any(y.type in LOOPS for y in walk(x))]
-    classes += [name.rpartition("::")[0] for name, x in source.functions.items() if "::" in name and x.looped]
-    if classes and not device.accelerator:
-        said += f"members of {', '.join(dict.fromkeys(classes))} are not called"
-        raise NoKernel(f"{said}: give a function of arrays and sizes, such as matmul(A, B, C, n)")
-    if not of_device and "main" in source.functions:
-        raise NoKernel(f"{said}its only function is main: move the loops into one, such as matmul(A, B, C, n)")
-    if declared := ", ".join(each for x in source.items if function_declarator(x) for each in declared_by(x)):
-        said += f"{declared} declared only: " * (not of_device)
-    if not of_device:
-        raise NoKernel(f"{said}it has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file")
-    if of_device and all(x.kernel and not x.written for x in of_device):
-        arrays = ", ".join(x.name for x in of_device[0].parameters if x.pointers or source.fields(x.type))
-        raise NoKernel(f"{said}{of_device[0].name} writes to none of its arrays: {arrays}")
-    others = [x for each in of_device for x in untaken(source, each)]
-    for each in of_device if all(x.pointers for x in others) else ():
-        arrays, results = [x.name for x in arrays_of(source, each)], sorted(each.written)
-        only = sum(bool(x.pointers) for x in each.parameters) == len(of_device) == 1 and arrays == results
-        if len(results) > 1 or only:
-            raise NoKernel(
-                f"{said}{each.name} writes to {' and '.join(results)}{', its only array' * only}; "
-                "allowed: one result, and inputs that stay as they are"
-            )
-    raise NoKernel(
-        f"{said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
-        f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
-        f"{'; not taken: arguments of type ' * bool(others)}{', '.join(dict.fromkeys(x.type for x in others))}"
-    )

@@ -6,9 +6,10 @@ from hpcmm.analysis import Series
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import DATA
 from hpcmm.report.chapters.chapter import Tabulated
-from hpcmm.report.formats import conditions, number, size_title
+from hpcmm.report.formats import conditions, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
+from hpcmm.system.text import number
 
 
 def accuracy_table(series: Series, points: Sequence[Row]) -> Table:

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
 from hpcmm.report.chapters.chapter import chapter
-from hpcmm.report.formats import number, times
+from hpcmm.report.formats import times
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.vega import DASHES, PALETTE, Figure, Spec, category, layer, quantity, rounded
+from hpcmm.system.text import number
 
 TIMES, RATES, COUNTS = ("s", "ms", "µs"), ("GFLOP/s", "GB/s"), ("", "K", "KB")
 ENOUGH = 0.5  # share of the cells of a document that are measured, from which the page shows it

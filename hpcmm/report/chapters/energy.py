@@ -6,10 +6,11 @@ import pandas as pd
 
 from hpcmm.analysis import Series
 from hpcmm.report.chapters.chapter import Tabulated, chapter
-from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
+from hpcmm.report.formats import billions, conditions, duration, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, clock, of_size, table, text, value
 from hpcmm.report.vega import PALETTE, Figure, category, layer, quantity, rounded
+from hpcmm.system.text import number
 
 STATES = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
 STATES |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}

@@ -16,6 +16,7 @@ from hpcmm.report.points import calculations, columns_of, described, titles_of, 
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.report.tables import Column, Row
 from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec
+from hpcmm.system.text import number, percent
 
 OTHERS = "others:"  # the label between the climb and the other rungs
 NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor alone
@@ -199,7 +200,7 @@ def tuned_cell(row: Row) -> Cell:
     """Return the ratio to the tuned library with its interval, or why there is none."""
     ratio = Ratio.to_library(row, "tuned_ratio")
     if math.isfinite(ratio.value):
-        ends = formats.ends(row, "tuned_ratio", formats.number)
+        ends = formats.ends(row, "tuned_ratio", number)
         return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends)
     if not row["tuned_library"]:
         return Cell("–", "this library has no tuned call")
@@ -213,7 +214,7 @@ def ladder_table(series: analysis.Series) -> Table | None:
         return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)
 
     def ratio_cell(row: Row) -> Cell:
-        return Cell(tables.against_baseline(row), "" if row["baseline"] else formats.ends(row, "ratio", formats.number))
+        return Cell(tables.against_baseline(row), "" if row["baseline"] else formats.ends(row, "ratio", number))
 
     def time_cell(row: Row) -> Cell:
         time = tables.marked(formats.duration(row["seconds"]), row)
@@ -235,7 +236,7 @@ def ladder_table(series: analysis.Series) -> Table | None:
     }
     if any(row["ratio"] > 0 and row["tuned_library"] for row in series.rows):
         columns["Ratio to tuned library"] = if_passed(tuned_cell)
-    columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
+    columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
     if any(row["fraction"] > 0 for row in series.rows):
         columns["SM clock"] = if_passed(lambda row: Cell(tables.clock(row)))
     columns["Result"] = if_passed(lambda row: words(tables.result(row)), tables.failed)

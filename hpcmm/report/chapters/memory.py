@@ -16,6 +16,7 @@ from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, table
+from hpcmm.system.text import amount, percent
 
 
 def pitch_gain(series: analysis.Series) -> Iterator[vega.Figure]:
@@ -46,10 +47,10 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
 
     def of(kind: str) -> Column:
         variant, nbytes = f"{kind}_variant", f"{kind}_bytes"
-        return lambda row: words(f"{row[variant]}, {formats.amount(row[nbytes])}" if row[variant] else "")
+        return lambda row: words(f"{row[variant]}, {amount(row[nbytes])}" if row[variant] else "")
 
     def level(row: Row) -> Cell:
-        return words(row["level"] or formats.amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]])))
+        return words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]])))
 
     columns = columns_of("levels", level=level, chase=of("latency"), read_by=of("bandwidth"))
     return table(f"Levels of memory of the {device}", analysis.row_dicts(rows), columns)
@@ -70,7 +71,7 @@ def pitch(rows: Sequence[Row]) -> str:
         text += str(highest)
     shares = [row["call_pitch"] / row["call_seconds"] for _, row, _ in pairs if math.isfinite(row["call_pitch"])]
     if shares:
-        text += f". The copies take {formats.percent(median(shares))} of the end-to-end time"
+        text += f". The copies take {percent(median(shares))} of the end-to-end time"
     return text + "."
 
 

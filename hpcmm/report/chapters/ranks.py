@@ -22,6 +22,7 @@ from hpcmm.report.findings import fastest_of, first_series, quickest
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text
+from hpcmm.system.text import percent
 
 
 def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[vega.Figure]:
@@ -117,7 +118,7 @@ def prediction_table(rows: Sequence[Row]) -> Table:
     columns = {formats.size_title(lines): of_size} | columns_of(
         "predictions",
         measured=lambda row: Cell(formats.duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
-        held_out=lambda row: Cell("" if row["ratio"] > 0 else formats.percent(row["held_out"])),
+        held_out=lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"])),
     )
     return table("Predicted by the cost model", lines, columns, leading=4)
 

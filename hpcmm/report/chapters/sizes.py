@@ -13,12 +13,13 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.findings import fastest_of, first_series, listed, rate_ratio
-from hpcmm.report.formats import RateUnit, at_sizes, conditions, percent, rate, rate_unit_of, size_title
+from hpcmm.report.formats import RateUnit, at_sizes, conditions, rate, rate_unit_of, size_title
 from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, differing, is_itself
 from hpcmm.report.tables import Row, against_baseline, clock, failed, libraries, marked, marked_caption, of_size, result
 from hpcmm.store import DIMENSIONS
+from hpcmm.system.text import percent
 
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
 MANY, MOST_LEAD = 24, 1.25  # shapes from which on a map shows them, and the ratio at the end of its colours

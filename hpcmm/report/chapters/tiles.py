@@ -13,6 +13,7 @@ from hpcmm.report.findings import rate_ratio
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Row
+from hpcmm.system.text import number
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
@@ -34,7 +35,7 @@ def tile_map(series: analysis.Series) -> Iterator[vega.Figure]:
     shares = [rate / (most[size] or 1.0) for rate, size in zip(rates, columns["size"], strict=True)]
     columns["relative"] = vega.rounded(shares)
     texts = (row["result"] if row["result"] == "FAIL" else "" for row in rows)
-    columns["text"] = [text or formats.number(rate) for text, rate in zip(texts, rates, strict=True)]
+    columns["text"] = [text or number(rate) for text, rate in zip(texts, rates, strict=True)]
     labels = [row["label"] for row in vega.first_of_labels(rows)]
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
@@ -100,7 +101,7 @@ def _spread(ratios: Sequence[Ratio]) -> str:
     if len(ratios) == 1:
         return str(ratios[0])
     values = sorted(ratio.value for ratio in ratios)
-    ends = f"{formats.number(values[0])} to {formats.number(values[-1])}"
+    ends = f"{number(values[0])} to {number(values[-1])}"
     return f"{formats.times(median(values))} ({ends})"
 
 

@@ -13,12 +13,13 @@ from hpcmm.report.chapters.chapter import Answer, Tabulated, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.findings import fastest_of
-from hpcmm.report.formats import at_sizes, conditions, duration, percent, rate, rate_unit_of, size_title
+from hpcmm.report.formats import at_sizes, conditions, duration, rate, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import SECONDS, described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text, value
 from hpcmm.report.vega import PALETTE, Figure, category, layer, layered, quantity, rounded, transposed
+from hpcmm.system.text import percent
 
 
 def calls(series: analysis.Series) -> Iterator[Figure]:

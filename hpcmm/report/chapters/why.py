@@ -15,6 +15,7 @@ from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.chapters.ladder import chain_of
 from hpcmm.report.ratio import SAME
 from hpcmm.report.vega import BESIDE, DASHES, LINE, MARKERS, PALETTE, Figure
+from hpcmm.system.text import number
 
 HEIGHT, LEAST_WIDTH = 380, 260  # of a roofline, on a phone [pixels]
 SIDE = {"align": "datum.left ? 'right' : 'left'", "dx": "datum.left ? -9 : 9"}  # of a point, for its name
@@ -113,7 +114,7 @@ UNEXPLAINED = {
 
 def effect(step: Step) -> str:
     """Return the ratio of the times with its interval and the verdict, ``"1.10× (1.09 to 1.12), faster"``."""
-    ends = f" ({formats.number(step.low)} to {formats.number(step.high)})" if math.isfinite(step.low) else ""
+    ends = f" ({number(step.low)} to {number(step.high)})" if math.isfinite(step.low) else ""
     return f"{formats.times(step.ratio)}{ends}, {verdict(step)}"
 
 
