@@ -497,47 +497,34 @@ def test_the_largest_need_counted_by_hand():
     assert alone == ((5 + 4) * 64 * gib, 0)
 
 
+def device_bytes(shape: tuple[int, int, int], dtype: str, variant: str, ranks: int = 1) -> int:
+    product = task(MATMUL, shape, dtype, variant=variant)
+    return preflight.largest_need(ALGORITHMS["scatter"], product, ranks, False)[1]
+
+
 def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
     n = 512  # A, B, C and C once more in float64, and 14 bytes for each of their elements; scales of 4 bytes
-    product = task(MATMUL, (n, n, n), "float64", variant="ozaki_14")
-    _, device = preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)
-    assert device == (4 * 8 + 3 * 14) * n * n + 2 * 4 * n
-    _, native = preflight.largest_need(
-        ALGORITHMS["scatter"], task(MATMUL, (n, n, n), "float64", variant="tensor_core"), 1, False
-    )
-    assert native == 4 * 8 * n * n
-    _, of_two = preflight.largest_need(ALGORITHMS["scatter"], product, 2, False)  # half of A and C each
-    assert of_two == (5 * 8 // 2 + 2 * 14) * n * n + 4 * n + 2 * n
+    shape = n, n, n
+    assert device_bytes(shape, "float64", "ozaki_14") == (4 * 8 + 3 * 14) * n * n + 2 * 4 * n
+    assert device_bytes(shape, "float64", "tensor_core") == 4 * 8 * n * n
+    of_two = (5 * 8 // 2 + 2 * 14) * n * n + 4 * n + 2 * n  # half of A and C each
+    assert device_bytes(shape, "float64", "ozaki_14", 2) == of_two
 
 
-def test_the_transpose_that_the_int8_library_needs_counts_beside_that_of_the_kernel():
-    m, n, k = 64, 512, 1000  # operands of 4 bytes an element; the kernel's transpose has groups of 32 or 128 elements
-    operands = 4 * (m * k + k * n + 2 * m * n)
-    library, lt = n * 1008, 32 * 2**20 + 4 * m * n
-
-    def device(variant: str, ranks: int = 1) -> int:
-        return preflight.largest_need(
-            ALGORITHMS["scatter"], task(MATMUL, (m, n, k), "int8", variant=variant), ranks, False
-        )[1]
-
-    assert device("cublas") == operands + library
-    assert device("cublaslt") == operands + 2 * library + lt
-    assert device("int8_transposed") == operands + n * 1024 + library
-    assert device("cublas", 2) == 4 * (m * k // 2 + k * n + m * n) + library, "each rank has all of B"
-    native = task(MATMUL, (m, n, k), "float32", variant="cublas")
-    assert preflight.largest_need(ALGORITHMS["scatter"], native, 1, False)[1] == operands
-
-
-def test_float8_products_need_the_transpose_and_the_workspace_of_cublaslt():
-    m, n, k = 64, 512, 1000  # elements of up to 4 bytes, those of C, are counted for every operand
-    operands, transpose, workspace = 4 * (m * k + k * n + 2 * m * n), n * 1008, 32 * 2**20
-
-    def device(variant: str) -> int:
-        product = task(MATMUL, (m, n, k), "float8_e4m3", variant=variant)
-        return preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)[1]
-
-    assert device("cublas") == operands + transpose + workspace
-    assert device("cublaslt") == operands + 2 * (transpose + workspace) + 4 * m * n
+def test_the_transpose_and_the_workspace_that_the_library_needs_count_beside_the_transpose_of_the_kernel():
+    # elements of up to 4 bytes, those of C, are counted for every operand; the kernel's transpose has groups of 32 or
+    # 128 elements
+    shape = m, n, k = 64, 512, 1000
+    operands, library, workspace = 4 * (m * k + k * n + 2 * m * n), n * 1008, 32 * 2**20
+    lt = operands + 2 * library + workspace + 4 * m * n
+    assert device_bytes(shape, "int8", "cublas") == operands + library
+    assert device_bytes(shape, "int8", "cublaslt") == lt
+    assert device_bytes(shape, "int8", "int8_transposed") == operands + n * 1024 + library
+    of_two = 4 * (m * k // 2 + k * n + m * n) + library  # each rank has all of B
+    assert device_bytes(shape, "int8", "cublas", 2) == of_two
+    assert device_bytes(shape, "float32", "cublas") == operands
+    assert device_bytes(shape, "float8_e4m3", "cublas") == operands + library + workspace
+    assert device_bytes(shape, "float8_e4m3", "cublaslt") == lt + workspace
     for dtype in ("int8", "float8_e4m3"):
         assert [each.name for each in algorithms_of(MATMUL) if each.takes_type(dtype)] == ["scatter"]
 

@@ -139,15 +139,6 @@ def test_a_truncated_file_is_never_done_and_never_in_the_way(whole, tmp_path, sh
     file_of(tmp_path).write_bytes(content)
 
 
-def test_a_file_that_was_removed_is_restored_by_its_job(whole, tmp_path):
-    file_of(tmp_path).unlink()
-    assert told(whole, tmp_path) == ({OTHER.name}, PRODUCTS)
-    journal = Journal(file_of(tmp_path).with_suffix(".journal"), BATCH, {})
-    assert journal.measured == set(BATCH.fingerprints)
-    journal.complete()
-    assert told(whole, tmp_path)[0] == BOTH
-
-
 def test_points_of_a_file_without_kept_files_are_not_measured_again(whole, tmp_path):
     for path in (tmp_path / "raw").rglob("kept/*"):
         path.unlink()

@@ -22,48 +22,22 @@ def path(tmp_path):
     return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
 
 
-def test_a_journal_opened_again_has_its_finished_points(path):
-    first = filled(path, BATCH.points[:2])
-    expected = first.finished
-    first.close()
-    again = Journal(path, BATCH, {"host": "there"})
-    assert again.finished == expected
-    assert again.finished[of(BATCH.points[0])] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
-    again.append(BATCH.points[2], measured(BATCH.points[2]))
-    assert again.finished[of(BATCH.points[2])][0][0] == 1  # the second run measured it
-    assert again.runs == [HOST, {"host": "there"}]
-    again.close()
-
-
-def test_a_truncated_last_line_is_dropped_and_earlier_lines_are_kept(path):
-    journal = filled(path, BATCH.points[:2])
-    journal.append(BATCH.points[2], measured(BATCH.points[2], verdict=WRONG)[:1])  # a short line
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_truncated_last_line_is_dropped_and_earlier_lines_are_kept(path, count):
+    """The first line, which is that of the run, and the line of a point."""
+    journal = filled(path, BATCH.points[:count])
+    if count:
+        journal.append(BATCH.points[count], measured(BATCH.points[count], verdict=WRONG)[:1])  # a short line
     journal.close()
     whole = path.read_bytes()
-    last = whole.rstrip(b"\n").rindex(b"\n") + 1
-    kept = set(BATCH.fingerprints[:2])
-    for end in range(last, len(whole)):
+    for end in range(whole.rstrip(b"\n").rfind(b"\n") + 1, len(whole)):
         path.write_bytes(whole[:end])
         journal = Journal(path, BATCH, HOST)
-        assert set(journal.finished) == kept
-        journal.append(BATCH.points[2], measured(BATCH.points[2]))
+        assert set(journal.finished) == set(BATCH.fingerprints[:count])
+        journal.append(BATCH.points[count], measured(BATCH.points[count]))
         journal.close()
         again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == set(BATCH.fingerprints)
-        again.close()
-
-
-def test_a_truncated_first_line_leaves_a_usable_empty_journal(path):
-    filled(path, []).close()
-    whole = path.read_bytes()
-    for end in range(len(whole)):
-        path.write_bytes(whole[:end])
-        journal = Journal(path, BATCH, HOST)
-        assert not journal.finished
-        journal.append(BATCH.points[0], measured(BATCH.points[0]))
-        journal.close()
-        again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == {of(BATCH.points[0])}
+        assert set(again.finished) == set(BATCH.fingerprints[: count + 1])
         again.close()
 
 
@@ -390,15 +364,6 @@ def test_points_are_found_wherever_the_parts_were_divided(path):
         assert journal.measured == set(batch.fingerprints)
         journal.complete()
         assert list(store.read(path.with_name(f"{part}.h5"))["measurements"]["m"][::2]) == [2 * part - 1, 2 * part]
-
-
-def test_a_kept_file_that_is_damaged_is_measured_again(path):
-    stored(path.with_suffix(".h5"))
-    (kept,) = (path.parent / "kept").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-100])
-    journal = Journal(path, BATCH, HOST)
-    assert not journal.measured
-    journal.close()
 
 
 def test_without_links_a_copy_is_kept(path, monkeypatch):
