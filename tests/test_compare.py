@@ -351,7 +351,7 @@ def test_the_command_reports_errors_in_one_line(command, files, tmp_path):
     missing = tmp_path / "none.h5"
     assert command("compare", files[0], missing).stderr == f"hpcmm: error: {missing}: no such file\n"
     done = command("compare", *files, "--fail-on-regression", "much")
-    assert done.returncode == 2 and "'much' is not allowed; allowed: a share such as 5% or 0.05" in done.stderr
+    assert done.returncode == 2 and "'much' is not allowed; allowed: a share below 1, such as 5% or 0.05" in done.stderr
 
 
 def test_the_page_has_the_same_table(command, files, tmp_path):

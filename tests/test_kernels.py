@@ -1018,8 +1018,8 @@ def test_a_source_that_does_not_compile_is_an_error_with_the_compilers_words(cpu
 def test_without_a_compiler_a_changed_source_is_a_clear_error(cpu, own_sources, monkeypatch):
     with kernels.source(SUM, SERIAL_SUM.variant).open("a") as file:
         file.write("/* another comment */\n")
-    monkeypatch.setattr(modules, "compiler", lambda: ("", ""))
-    with pytest.raises(DeviceError, match=r"^serial\.c is not compiled, and there is no C compiler: install gcc"):
+    monkeypatch.setattr(modules, "compiler", lambda: ("", "there is no C compiler"))
+    with pytest.raises(DeviceError, match=r"^not tested: serial\.c is not compiled, and there is no C compiler$"):
         cpu.prepare(SERIAL_SUM, of_three())
 
 

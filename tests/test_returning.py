@@ -13,7 +13,7 @@ import hpcmm
 from hpcmm.bench import hints
 from hpcmm.bench.notebook import source_of
 from hpcmm.experiment import extensions, own_kernels, returning
-from hpcmm.model import HpcmmError, Task
+from hpcmm.model import ENDED, HpcmmError, Task
 from hpcmm.operations import OPERATIONS
 
 FUNCTIONS = yaml.safe_load(Path(__file__).with_name("functions.yaml").read_text())
@@ -62,6 +62,13 @@ def test_a_function_returns_its_result_or_fills_it(tmp_path, case):
     given[result] = np.full_like(wanted, 8)
     kernel.variant.function(stream=None, **given, **scalars)
     np.testing.assert_array_equal(given[result], wanted)
+
+
+def test_an_exit_of_a_function_is_an_error_and_one_by_a_signal_ends_the_job(tmp_path):
+    for code, expected in ((3, HpcmmError), (ENDED, SystemExit)):
+        kernel = read(tmp_path, f"def sum(x): raise SystemExit({code})")
+        with pytest.raises(expected, match=f"^{'it ends the process: SystemExit: 3' if code == 3 else code}$"):
+            kernel.variant.function(stream=None, x=np.ones(3), result=np.zeros(1))
 
 
 def test_a_function_with_unknown_parameters_names_those_that_it_may_have(tmp_path):

@@ -32,6 +32,7 @@ def test_the_shipped_file_has_every_setting_at_its_default():
     [
         ("partitoin: gpu", "site.yaml: unknown key 'partitoin'; allowed: partition, account"),
         ("cpus_per_rank: many", "site.yaml: cpus_per_rank: 'many'; allowed: an integer"),
+        ("memory_mb: lots", "site.yaml: memory_mb: 'lots'; allowed: an integer of at least 0 or none"),
         ("patience: -1", "site.yaml: patience: -1; allowed: an integer of at least 0"),
         ("modules: cuda", "site.yaml: modules: 'cuda'; allowed: a list"),
         ("account: 12", "site.yaml: account: 12; allowed: a string"),

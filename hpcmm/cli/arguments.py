@@ -111,18 +111,19 @@ def reader(
 
 
 READERS = {
-    "int": reader("an integer", int),
-    "float": reader("a number", float),
     "natural": reader("an integer of at least 0", int, lambda value: value >= 0),
     "positive": reader("an integer of at least 1", int, lambda value: 1 <= value <= MOST),
-    "ranks": reader("integers, such as 8,16", lambda text: [int(each) for each in text.split(",")]),
+    "ranks": reader(
+        "integers of at least 1, such as 8,16",
+        *(lambda text: [int(each) for each in text.split(",")], lambda ranks: 1 <= min(ranks) <= max(ranks) <= MOST),
+    ),
     "shape": reader(
         "integers of at least 1 with x between them, such as 512x4096x1000",
         *(lambda text: tuple(map(int, re.split("[xX×]", text))), lambda shape: 1 <= min(shape) <= max(shape) <= MOST),
     ),
     "constants": reader("NAME=A,B,... such as ROWS=64,128", constants),
-    "minutes": reader("a number of minutes above 0", float, lambda value: 0 < value < math.inf),
-    "share": reader("a share such as 5% or 0.05", share, lambda value: 0 <= value < 10),
+    "above_0": reader("a number above 0", float, lambda value: 0 < value < math.inf),
+    "share": reader("a share below 1, such as 5% or 0.05", share, lambda value: 0 <= value < 1),
     "percentage": reader(
         "a percentage above 1, such as 5%", lambda text: share(f"{text.strip('% ')}%"), lambda value: 0.01 < value <= 10
     ),

@@ -98,8 +98,8 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     ranks = arguments.ranks
     if ranks is None:
         ranks = machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
-    if not 0 <= arguments.minutes <= MOST_MINUTES:
-        raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 to {MOST_MINUTES}")
+    if arguments.minutes > MOST_MINUTES:
+        raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: at most {MOST_MINUTES}")
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     timings = folder / RESULTS / TIMINGS
     if timings.exists():

@@ -21,8 +21,8 @@ from hpcmm.system.streams import tabulated
 def run(arguments: argparse.Namespace) -> int:
     path = arguments.configfile or init.config()
     config = read_config(path, changes=changes_of(arguments.config))
+    machine = site.of_folder().machine() if arguments.cluster else backends.this_machine()
     with naming(path):
-        machine = site.of_folder().machine() if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
     rows, records = [], learned(arguments.results)
     pace = Pace(records)

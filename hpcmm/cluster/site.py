@@ -11,6 +11,7 @@ from hpcmm.model import HpcmmError
 from hpcmm.model.devices import ANY, DEVICES, Machine
 from hpcmm.model.measurement import Job
 from hpcmm.system.reader import parse, text_of
+from hpcmm.system.text import choices
 
 FILE = Path("profiles/slurm/site.yaml")  # in a working folder
 CHECKING_COPIES = 8
@@ -104,12 +105,13 @@ def read(path: Path) -> Site:
         raise HpcmmError(f"{path}: {entries!r}; allowed: keys with values")
     for key, value in entries.items():
         if key not in types:
-            raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(types)}")
+            raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {choices(key, types)}")
         kind, least = types[key], 1 if key in ("cpus_per_rank", "slurm_patience") else 0
         if value is None or (value == NONE and key in WITHOUT_REQUEST):
             continue
         texts = not isinstance(value, list) or all(isinstance(text, str) for text in value)
         if type(value) is not kind or not texts or (kind is int and value < least):
             allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[kind]
-            raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
+            more = f" or {NONE}" if key in WITHOUT_REQUEST else ""
+            raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}{more}")
     return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hpcmm.model import HpcmmError, NotTested, Operation
+from hpcmm.model import ENDED, HpcmmError, NotTested, Operation
 from hpcmm.model.contract import Contract
 from hpcmm.operations import OPERATIONS
 from hpcmm.system.text import INSTALLED, described
@@ -193,11 +193,18 @@ def unusable(error: BaseException, text: str) -> bool:
 
 
 def where_it_works(function: Callable[..., Any], text: str) -> Callable[..., Any]:
-    """Return a function that raises NotTested if a package that compiles it does not work on this machine."""
+    """Return a function that raises NotTested if a package that compiles it does not work on this machine.
+
+    An exit of the function is an error; one by a signal is not its own.
+    """
 
     def run(**given: Any) -> Any:
         try:
             return function(**given)
+        except SystemExit as error:
+            if error.code == ENDED:
+                raise
+            raise HpcmmError(f"it ends the process: {described(error)}") from error
         except Exception as error:
             if unusable(error, text):
                 raise NotTested(f"cannot run here: {described(error)}") from error

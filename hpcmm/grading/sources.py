@@ -119,7 +119,7 @@ def system_headers(program: str) -> tuple[str, ...]:
 
 def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
     if not modules.compiler()[0]:
-        raise NotGraded("there is no C compiler on this machine: install gcc, or set CC")
+        raise NotGraded(modules.compiler()[1])
     command = modules.command_of(tools.source, macros, ())
     tools.preprocess(command)
     tools.build(command)

@@ -20,7 +20,7 @@ from hpcmm.bench.job import measure_batch, process_of
 from hpcmm.bench.journal import is_visited, kept_in
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS
-from hpcmm.model import HpcmmError
+from hpcmm.model import ENDED, HpcmmError
 from hpcmm.model.measurement import Batch
 from hpcmm.parallel import world
 from hpcmm.system import files, options
@@ -37,7 +37,7 @@ def main() -> None:
         if comm.rank == 0:  # what modules of a site set after the workflow started
             surroundings.say(INHERITED)
         # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(ENDED))
         status = measure(comm, arguments)
     except HpcmmError as error:
         world.abort(f"{name}: {error}")

@@ -71,12 +71,13 @@ def open_module(path: Path, source: Path) -> ctypes.CDLL:
 
 @functools.cache
 def compiler() -> tuple[str, str]:
-    """Return the command of the C compiler and its version; both are empty if there is none."""
+    """Return the command of the C compiler and its version; "" and the reason if there is none."""
     command = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or ""
     try:
         about = subprocess.run([*shlex.split(command), "--version"], capture_output=True, text=True, check=True)
     except (OSError, ValueError, IndexError, subprocess.CalledProcessError):
-        return "", ""
+        named = os.environ.get("CC")
+        return "", f"CC={named} cannot be run" if named else "there is no C compiler: install gcc, or set CC"
     return command, about.stdout.partition("\n")[0]
 
 
@@ -117,7 +118,7 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     """Compile a source with macros and further options into the user's cache, unless it is there already."""
     command, version = compiler()
     if not command:
-        raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
+        raise NotTested(f"{source.name} is not compiled, and {version}")
     whole = [*command_of(source, macros, further), *libraries_of(further), "-lm"]
     content = "\0".join([source.read_text(), version, platform.machine()])
     return built(whole, content, files.cache() / f"{source.stem}.so", f"{source}: {shlex.join(whole)} failed:\n")

@@ -16,6 +16,7 @@ from hpcmm.model.launch import Launch, Workspace
 
 # Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
 UNTIMED = {"timed": False}
+ENDED = 143  # exit status of a process that SIGTERM ends
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
 ALONE = "alone"  # each rank has a problem of its own
 ONE_CALL = (TEXTBOOK, ALONE)  # algorithms whose kernel is one call of the variant, on all arrays of a rank

@@ -10,6 +10,7 @@ from hpcmm.bench import journal
 from hpcmm.cli.checks.check import Check, attempt, one_line
 from hpcmm.cluster import leftovers
 from hpcmm.grading import sandbox
+from hpcmm.kernels import modules
 from hpcmm.store import StoreError, require_writable
 from hpcmm.system import text
 
@@ -38,15 +39,15 @@ def check_slurm() -> Iterator[Check]:
 
 
 def check_programs() -> Iterator[Check]:
-    for name, program, use in (
-        ("C compiler", "cc", "required to install the C kernels, not to run them"),
-        ("C++ compiler", "g++", "required for hpcmm bench --on-host and hpcmm grade of CUDA kernels: install g++"),
-    ):
-        if compiler := shutil.which(program):
-            version = attempt(compiler, "--version").stdout.splitlines()
-            yield Check(name, "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
-        else:
-            yield Check(name, "warning", f"no {program}", use)
+    command, about = modules.compiler()
+    state, use = ("ok", "") if command else ("warning", "required for C kernels of your own, and to install hpcmm")
+    yield Check("C compiler", state, f"{command}: {about}" if command else about, use)
+    if compiler := shutil.which("g++"):
+        version, *_ = attempt(compiler, "--version").stdout.splitlines() or ["version unknown"]
+        yield Check("C++ compiler", "ok", f"{compiler}: {version}")
+    else:
+        use = "required for hpcmm bench --on-host and hpcmm grade of CUDA kernels: install g++"
+        yield Check("C++ compiler", "warning", "no g++", use)
     found, advice = text.version("snakemake"), "required to start runs: pip install 'hpcmm[workflow]'"
     yield Check.of("Snakemake", bool(found), found or "not installed", advice)
 
