@@ -112,9 +112,6 @@ def lasting(rng: np.random.Generator, kind: str, points: int, runs: int, length:
     return np.take_along_axis(blocks, np.broadcast_to((np.arange(runs) + first) // length, (points, runs)), axis=1)
 
 
-LASTING = ("independent", "AR(1)", "blocks", "blocks of all points")
-
-
 def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: float, factor: float = 1.0, since=0):
     """Return the changes of each point in a history; from run ``since`` on, the variants take ``factor``."""
     took = times(rng)

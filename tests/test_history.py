@@ -18,7 +18,6 @@ from hpcmm.model.measurement import Sample
 from hpcmm.report import history as shown
 
 SIZES = range(64, 64 + 22)
-CHANGED = ("faster", "slower")
 
 
 def timed(rng, point, seconds, visits, contender=""):

@@ -214,14 +214,15 @@ def test_a_plan_refuses_a_wrong_override(command, config, override, named):
     assert done.stderr.startswith("hpcmm: error: ") and named in done.stderr
 
 
-def test_a_plan_names_the_config_that_it_cannot_read(command, tmp_path):
+def test_a_plan_and_a_run_name_the_config_that_they_cannot_read(command, tmp_path):
     assert "none.yaml" in refused(command("plan", "--configfile", tmp_path / "none.yaml"))
     (tmp_path / "list.yaml").write_text("[1, 2]")
     assert "list.yaml: [1, 2] is not allowed; allowed: keys with values" in refused(
         command("plan", "--configfile", tmp_path / "list.yaml")
     )
-    assert refused(command("plan", "--configfile", tmp_path)) == f"{tmp_path}: Is a directory"
-    assert refused(command("plan", "--configfile", sys.executable)) == f"{sys.executable}: not a text file in UTF-8"
+    for path, why in ((tmp_path, "Is a directory"), (sys.executable, "not a text file in UTF-8")):
+        for name in ("plan", "run"):
+            assert refused(command(name, "--configfile", path, folder=ROOT)) == f"{path}: {why}"
 
 
 @pytest.mark.slow
@@ -601,11 +602,6 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     *ours, last = options[: -len(rest)]
     assert options[-len(rest) :] == rest and last == "--rerun-incomplete"
     assert {"--configfile", "mine.yaml", "--directory", "there"} <= set(ours)
-    if rest[-2:] == ["--config", "scale=full"]:
-        commands.clear()
-        given = ["-j4", "a.h5", "--configfile", "mine.yaml", "scale=full", "--directory", "there"]
-        assert cli_main.main(["run", *given]) == 1
-        assert set(commands[0][3:]) == set(options)
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 

@@ -159,10 +159,6 @@ def test_a_batch_holds_all_variants_of_a_sweep_on_one_device_problem_by_problem(
     assert [point.dtype for point in of_sum if point.variant == "cub"] == ["int32", "float32", "float64"]
 
 
-def lengths(planned: plan.Plan) -> list[float]:
-    return [batch.seconds for batch in planned.batches]
-
-
 @pytest.mark.parametrize("minutes", [1, 2, 5, 60])
 def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
     sizes = {"start": 64, "stop": 640, "step": 64}

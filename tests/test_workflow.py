@@ -317,15 +317,6 @@ def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snake
     assert not (snakemake.folder / slurm.RUN).exists()
 
 
-def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run):
-    path = hpcmm_run.folder / "mine.yaml"
-    path.write_bytes(b"\x7fELF\xd0")
-    process = hpcmm_run("--configfile", path)
-    output, errors = process.communicate(timeout=180)
-    (line,) = errors.splitlines()
-    assert (process.returncode, output) == (1, "") and line.startswith(f"hpcmm: error: {path}: ")
-
-
 @pytest.mark.slow
 def test_sbatch_gets_nothing_of_the_job_around_and_its_refusal_reaches_user_and_report(hpcmm_run, monkeypatch):
     """An interactive job has variables that sbatch would take as requests; word for word, also to the report."""
