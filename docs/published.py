@@ -31,8 +31,8 @@ from tabulate import tabulate
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns, documents
 from hpcmm.analysis.scaling import speedups
-from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.analysis.why import Known
+from hpcmm.cli.unmeasured import unmeasured
 from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import Variant
 from hpcmm.model.devices import DEVICES

@@ -4,8 +4,8 @@ import timings
 from timings import kernel_samples, measurement
 
 from hpcmm import store
-from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.cli.main import main
+from hpcmm.cli.unmeasured import unmeasured
 from hpcmm.model.measurement import Point
 
 SIZE = {"operation": "matmul", "sizes": [64], "dtypes": ["float32"], "variants": ["naive", "uncoalesced"], "tiles": [8]}

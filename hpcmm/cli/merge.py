@@ -6,7 +6,7 @@ from hpcmm import store
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hpcmm.analysis.unmeasured import unmeasured  # pandas takes a while to import
+    from hpcmm.cli.unmeasured import unmeasured  # pandas takes a while to import
 
     if arguments.output.exists():
         raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
