@@ -347,13 +347,6 @@ def test_a_file_is_the_same_as_itself(command, files):
     assert done.returncode == 0 and "2 points in both: 2 same" in done.stdout
 
 
-def test_the_command_reports_errors_in_one_line(command, files, tmp_path):
-    missing = tmp_path / "none.h5"
-    assert command("compare", files[0], missing).stderr == f"hpcmm: error: {missing}: no such file\n"
-    done = command("compare", *files, "--fail-on-regression", "much")
-    assert done.returncode == 2 and "'much' is not allowed; allowed: a share below 1, such as 5% or 0.05" in done.stderr
-
-
 def test_the_page_has_the_same_table(command, files, tmp_path):
     done = command("compare", *files, "--html", tmp_path / "out" / "compare.html")
     assert done.returncode == 0

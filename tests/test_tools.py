@@ -107,17 +107,6 @@ def test_a_program_that_is_missing_is_named_before_anything_runs(module, monkeyp
     assert errors == f"hpcmm: error: {option[0]}: {module.NOT_INSTALLED}\n" and not output
 
 
-@pytest.mark.parametrize("option", ["--sanitize", "--profile"])
-def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
-    for more, message in (
-        ([str(EXAMPLES / "by_rows.c")], "by_rows.c is not a CUDA source"),
-        ([str(EXAMPLES / "tiled.cu"), "--on-host"], "not with --on-host"),
-    ):
-        with pytest.raises(SystemExit) as end:
-            main(["bench", *more, option])
-        assert end.value.code == 2 and message in " ".join(capsys.readouterr().err.split())
-
-
 def test_the_finding_on_the_page_is_that_of_the_real_output():
     page = (EXAMPLES.parents[1] / "docs" / "transcripts" / "sanitize.txt").read_text()
     line = benched.sanitizer_line({"kernel": "racy.cu", **dataclasses.asdict(report("racy-racecheck"))})

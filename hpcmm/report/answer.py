@@ -52,9 +52,8 @@ def _fastest(rows: pd.DataFrame) -> list[str]:
     dtypes = OPERATIONS[known[0]["operation"]].dtypes
     of_types = ([row for row in known if row["dtype"] == dtype] for dtype in dtypes)
     found = [findings.quickest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
-    lines = []
-    for row in found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]:
-        lines.append(", ".join([_rung(row), *_compared(row)]))
+    single = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
+    lines = [", ".join([_rung(row), *_compared(row)]) for row in single]
     if rest := found[len(lines) :]:
         several = rows["gpu"].nunique() > 1
         lines.append("; ".join(", ".join([_rung(row, several), *_compared(row, interval=False)]) for row in rest))
