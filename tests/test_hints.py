@@ -74,6 +74,14 @@ def test_c_that_is_read_although_beta_is_0():
     assert "no element of C is written" in hint(lambda x, s, c: x["C"].copy(), beta=0)
 
 
+def test_one_wrong_element_shows_no_pattern():
+    def without_the_last_row(x, s, c):
+        c[-1] = s["beta"] * x["C"][-1] if len(c) % 3 == 1 else c[-1]
+        return c
+
+    assert hint(without_the_last_row, (1, 1, 1)) == ""
+
+
 def test_matrices_in_another_order():
     for product, wanted in (
         (lambda a, b: a.T @ b, "this is A' B"),
