@@ -334,7 +334,10 @@ def test_a_gate_without_controls_has_a_status_of_its_own(command, tmp_path):
     other = written(tmp_path / "b.h5", timed(product(), 3.0))
     done = command("compare", path, other, "--fail-on-regression", "5%")
     assert (done.returncode, done.stderr) == (4, "") and "0 baselines beside variants" in done.stdout
-    assert command("compare", path, other).returncode == 0
+    assert command("history", path, other).stdout.endswith("1 point over 2 runs: none judged\n")
+    for name in ("compare", "history"):
+        assert command(name, path, other, "--html", tmp_path / "page.html").returncode == 0
+        assert "No point has a verdict, so whether one changed is unknown." in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])

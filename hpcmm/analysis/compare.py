@@ -27,6 +27,7 @@ WORSE = ("broken", LOST)  # whatever the times
 VERDICTS = (*WORSE, "slower", "ambiguous", "faster", "mended", "same", UNJUDGED, "FAIL", MISSING)
 TIMED = ("slower", "ambiguous", "faster", "same")
 UNCHANGED = ("same", "ambiguous", UNJUDGED, MISSING)  # no difference, or none that is certain
+NONE_JUDGED = "No point has a verdict, so whether one changed is unknown."
 
 
 def adjusted(p: np.ndarray) -> np.ndarray:

@@ -61,16 +61,21 @@ class Trend:
 
 @dataclass(frozen=True)
 class History:
-    """Runs in the order of time, the trends of their points, and sentences about the noise of the machines."""
+    """Runs in the order of time, the trends of their points, and sentences about the noise of the machines.
+
+    ``judged`` is whether any runs in succession have enough unchanged points to compare others with.
+    """
 
     runs: tuple[Run, ...]
     trends: tuple[Trend, ...]
     noise: tuple[str, ...]
+    judged: bool
 
     @property
     def line(self) -> str:
         changed = sum(bool(trend.steps) for trend in self.trends)
-        return f"{plural(len(self.trends), 'point')} over {len(self.runs)} runs: {changed} changed"
+        what = f"{changed} changed" if self.judged else "none judged"
+        return f"{plural(len(self.trends), 'point')} over {len(self.runs)} runs: {what}"
 
     def plain(self) -> dict[str, Any]:
         names = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "m", "n", "k", "tile", "memory")
@@ -105,7 +110,9 @@ def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
     if not trends:
         alike = "same sweep, variant, size, type, ranks and kind of machine"
         raise HpcmmError(f"no point is in two of these files ({alike})")
-    return History(tuple(runs), tuple(trends), tuple(evidence[scope].notes()))
+    of = evidence[scope]
+    judged = any(of.controls((i,), (i + 1,), each) for i in range(len(runs) - 1) for each in set(of.device))
+    return History(tuple(runs), tuple(trends), tuple(of.notes()), judged)
 
 
 def _date(columns: Columns) -> str:

@@ -56,7 +56,8 @@ def build(comparison: compare.Comparison, before: Path, after: Path, scope: str,
     known = [(kinds[verdict], f"{count} {verdict}") for verdict, count in counts.items() if verdict in kinds]
     states = [("fail" if kind == "wrong" else "pass", text) for kind, text in known]
     shown_changes = [tables.comparison_table(changed)] if len(changed) else []
-    text = [] if len(changed) else ["No point changed significantly."]
+    none = "No point changed significantly." if comparison.judged else compare.NONE_JUDGED
+    text = [] if len(changed) else [none]
     drawn = list(filter(None, [figure(comparison)]))
     sections = [sheet.Section("Changes", text, drawn, shown_changes, states=states)]
     sections.append(sheet.Section("Points", folded=[tables.comparison_table(rows)] if len(rows) else []))

@@ -118,13 +118,14 @@ def build(history: History, target: Path) -> None:
         notes.append("The line in a figure is the level between changes. Bars are the 95 % intervals of the medians.")
     if len(drawn) < len(sizes):
         notes.append(f"The {len(drawn)} points with the largest changes of {len(sizes)} are drawn; the table has all.")
+    none = "No point changed." if history.judged else compare.NONE_JUDGED
     sections = []
     if changed:
         figures = [figure(history, changed[at], f"trend-{i}") for i, at in enumerate(drawn, 1)]
         states = [("fail" if kinds[v] == "wrong" else "pass", f"{verdicts[v]} {v}") for v in kinds if v in verdicts]
         sections.append(sheet.Section("Changes", figures=figures, tables=[changes_table(history)], states=states))
     sections += [
-        sheet.Section("Points", [] if changed else ["No point changed."], folded=[points_table(history)]),
+        sheet.Section("Points", [] if changed else [none], folded=[points_table(history)]),
         sheet.Section("Runs", tables=[runs_table(history)]),
         sheet.Section("What counts as a change", definition=definitions.of("history")),
     ]
