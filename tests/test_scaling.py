@@ -168,7 +168,7 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer():
     rows = []
     for ranks, n, seconds in ((1, 128, 9.0), (2, 128, 4.0), (4, 128, 2.2), (2, 256, 30.0), (8, 256, 7.5)):
         point = product(ranks, (n, n, n), "numpy", "ring")
-        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 3)))
+        rows.append(measurement(point, samples=kernel_samples([[part * seconds] * ranks for part in (0.9, 1, 1.1)])))
         local = kernel_samples([[3.0 * (n / 128) ** 3 * 2 / ranks] * ranks] * 3)
         rows.append(measurement(point, samples=local, algorithm=TEXTBOOK))
     columns = timings.columns({"spread": rows})
@@ -181,6 +181,7 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer():
     assert found["predicted_seconds"].tolist() == pytest.approx([2.0, 7.5])  # half, and a quarter
     predicted = scaling.predictions(columns, frame)
     assert predicted["held_out"].tolist() == pytest.approx([(0.2 / 2.2) / 2] * len(predicted))  # median of two
+    assert predicted["noise"].tolist() == pytest.approx([2**0.5 * 0.05] * len(predicted))  # of two points
     (most,) = predicted.loc[predicted["ranks"] == 64, "predicted_seconds"]
     assert most == pytest.approx(7.5 / 8)
 

@@ -134,10 +134,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     measured on, for one rank to ``REACH`` times as many: its measured time is multiplied with the ratio that the model
     gives.
 
-    The columns are ``NAMES`` and ``held_out``. ``work`` is in operations or bytes, ``of`` is "end to end" or "kernel
-    alone", ``seconds`` are measured, if ``ranks`` equals ``measured_ranks``. ``held_out`` is the median error of
-    predictions of the same algorithm and type that were held against measurements, from the function of this name.
-    There are only points that a model can predict.
+    The columns are ``NAMES``, ``held_out`` and ``noise``. ``work`` is in operations or bytes, ``of`` is "end to end" or
+    "kernel alone", ``seconds`` are measured, if ``ranks`` equals ``measured_ranks``. ``held_out`` is the median error,
+    relative, and ``noise`` the median noise of predictions of the same algorithm and type that were held against
+    measurements, from the function ``held_out``. There are only points that a model can predict.
     """
     models, rows = models_of(columns, frame), []
     # one rank exchanges nothing, so it cannot predict several
@@ -152,9 +152,9 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             predicted = model.predict(ranks) if ranks == measured else model.scaled(ranks)
             rows.append(model.predicted(ranks, predicted, seconds))
     errors = held_out(models)
-    errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
+    errors["held_out"] = (errors["predicted_seconds"] / errors["seconds"] - 1).abs()
     table = pd.DataFrame(rows, columns=list(NAMES)).dropna(subset="predicted_seconds").reset_index(drop=True)
-    return table.join(errors.median().rename("held_out"), on=ALGORITHM)
+    return table.join(errors.groupby(ALGORITHM)[["held_out", "noise"]].median(), on=ALGORITHM)
 
 
 ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]

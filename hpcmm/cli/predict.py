@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     on = platform(arguments)
     shape, itemsize = (arguments.size,) * 3, DTYPES[arguments.dtype].itemsize
     most = 0 if simulated.missing() else arguments.simulate
-    every = itertools.product(simulated.PRODUCTS, arguments.ranks)
+    every = itertools.product(simulated.FORMS, arguments.ranks)
     rows = [prediction(name, shape, itemsize, ranks, on, ranks <= most) for name, ranks in every]
     if arguments.simulate and simulated.missing():
         print(f"hpcmm: not simulated: {simulated.missing()}", file=sys.stderr)
@@ -69,10 +69,9 @@ def platform(arguments: argparse.Namespace) -> Any:
 
 def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) -> dict[str, Any]:
     """Return the predictions of an algorithm on some ranks; ``simulated`` is None if it was not played."""
-    from hpcmm.operations.matmul import MATMUL
     from hpcmm.parallel import simulated
 
-    closed_form = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
+    closed_form = simulated.FORMS[name](shape, itemsize, ranks, on)
     local = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
     played = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
     return {"algorithm": name, "ranks": ranks, "closed_form": closed_form, "local": local, "simulated": played}

@@ -11,15 +11,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
-from itertools import pairwise
-from math import ceil, log2
-from typing import NamedTuple
+from itertools import combinations, pairwise
+from math import ceil
 
 import numpy as np
 
-from hpcmm.model import TEXTBOOK, HpcmmError, Operation
-from hpcmm.parallel import ALGORITHMS
-from hpcmm.parallel.cost import Line, Machine, moved
+from hpcmm.model import TEXTBOOK, HpcmmError
+from hpcmm.parallel.cost import Line
 from hpcmm.parallel.resident import multiplied
 from hpcmm.parallel.schedules import arriving, block_row, block_rows, grid, panels, panels_of
 
@@ -39,18 +37,7 @@ def missing() -> str:
     return "" if find_spec("simgrid") else "simgrid is not installed: pip install 'hpcmm[predict]'"
 
 
-NEAR = 0.05  # events of a prediction that are nearer to each other, relative to a step, happen together
-PRODUCTS = (TEXTBOOK, "resident", "ring", "summa")
-
-
-def closed_form(of: Operation, name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Predict by a formula: that of the algorithm, or its own where ranks share the link of their node."""
-    if name in OWN_FORMS:
-        return OWN_FORMS[name](shape, itemsize, ranks, on)
-    # the neighbour of one rank of each node is in the next node, and a ring is as slow as its slowest link
-    slowest = Line(on.between.latency, max(on.between.per_unit, on.inside.per_unit))
-    machine = Machine(on.local, on.inside if ranks <= on.per_node else slowest)
-    return ALGORITHMS[name].predict(of, shape, itemsize, ranks, machine)
+NEAR = 0.05  # of a step: events that are nearer together change rates once; fewer ranks have finer times
 
 
 def _rates(links: np.ndarray, capacity: np.ndarray) -> np.ndarray:
@@ -67,90 +54,131 @@ def _rates(links: np.ndarray, capacity: np.ndarray) -> np.ndarray:
 
 
 def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Predict ``resident``: all ranks of a node read from other nodes at the same time, and share its link."""
+    """Predict ``resident``: the shares of B are copied one after the other, and no copy waits for a product."""
     _, n, k = shape
-    nbytes = block_row(k, ranks, 0)[1] * n * itemsize
-    shared = Line(on.between.latency, max(on.between.per_unit * min(on.per_node, ranks), on.inside.per_unit))
-    times = [0.0]
-    for source in arriving(0, ranks)[1:]:
-        times.append(times[-1] + (on.inside if source < on.per_node else shared)(nbytes))
-    return multiplied(shape, ranks, on.local, {0: times})
+    shares = np.array([count for _, count in block_rows(k, ranks)])
+    sources = np.array([arriving(rank, ranks) for rank in range(ranks)]).T[..., None]
+    nbytes = shares[sources] * float(n * itemsize)
+    nbytes[0] = 0.0
+    starts = _starts(sources, nbytes, np.zeros((ranks, ranks)), on)
+    latest = int(starts[-1].argmax())
+    return multiplied(shape, ranks, on.local, {rank: starts[:, rank].tolist() for rank in {0, latest}})
 
 
 def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     """Predict ``summa``: the panels of a step are asked for when the multiplication of the previous ones starts."""
     m, n, k = shape
     rows, columns = grid(ranks)
-    cut, nodes, all_ranks = panels(k, rows, columns), ceil(ranks / on.per_node), np.arange(ranks)
+    cut, all_ranks = panels(k, rows, columns), np.arange(ranks)
     heights, widths = (np.array([count for _, count in block_rows(*pair)]) for pair in ((m, rows), (n, columns)))
     row, column = np.divmod(all_ranks, columns)
     order = [panels_of(cut, rows, columns, *divmod(rank, columns)) for rank in range(ranks)]
     terms, of_b, of_a = (
         np.array([[getattr(panel, name) for panel in own] for own in order]).T for name in ("terms", "row", "column")
     )
-    # By step and rank, of A and of B: the rank that has the panel, and the bytes of it; none of a panel that is there
     sources = np.stack([row * columns + of_a, of_b * columns + column], axis=-1)
     away = sources != all_ranks[:, None]
     nbytes = away * (terms[..., None] * np.stack([heights[row], widths[column]], axis=-1) * float(itemsize))
     work = on.local.latency + on.local.per_unit * 2.0 * heights[row] * widths[column] * terms
+    return float((_starts(sources, nbytes, work, on)[-1] + work[-1]).max())
+
+
+def _starts(sources: np.ndarray, nbytes: np.ndarray, work: np.ndarray, on: Platform) -> np.ndarray:
+    """Return when ranks start each step, in seconds by step and rank.
+
+    A step starts when its data have arrived and the ``work`` of the previous one, in seconds, is done; then the data of
+    the next step are asked for. ``sources`` are ranks, by step, rank and array; ``nbytes`` is 0 of what is there.
+    """
+    steps, ranks = work.shape
+    nodes = ceil(ranks / on.per_node)
     # Links from and to each rank, and out of and into each node; the last one is never busy
     capacity = np.repeat([1 / on.inside.per_unit, 1 / on.between.per_unit, np.inf], [2 * ranks, 2 * nodes, 1])
-    ends = [sources, np.broadcast_to(all_ranks[:, None], sources.shape)]
+    ends = [sources, np.broadcast_to(np.arange(ranks)[:, None], sources.shape)]
     far = ends[0] // on.per_node != ends[1] // on.per_node
     beyond = [np.where(far, 2 * ranks + way * nodes + end // on.per_node, -1) for way, end in enumerate(ends)]
     links = np.stack([ends[0], ends[1] + ranks, *beyond], axis=-1) % len(capacity)
     latency = np.where(far, on.between.latency, on.inside.latency)
 
-    steps, shared = len(work), (far * nbytes).sum() / len(work) / nodes * on.between.per_unit
-    apart = min(NEAR, ranks / 1000) * max(work.max(), nbytes.max() * on.inside.per_unit, shared)
-    now, step, free = 0.0, np.full(ranks, -1), np.zeros(ranks)
-    left, begins, paths, rates = nbytes[0].copy(), latency[0].copy(), links[0].copy(), np.zeros((ranks, 2))
+    shared = (far * nbytes).sum() / steps / nodes * on.between.per_unit
+    apart = min(NEAR, (ranks / 1200) ** 3) * max(work.max(), nbytes.max() * on.inside.per_unit, shared)
+    now = soon = 0.0
+    step, free, arrived, found = np.full(ranks, -1), np.zeros(ranks), np.zeros(ranks), np.zeros(work.shape)
+    left, begins, paths, flowed = nbytes[0].copy(), latency[0].copy(), links[0].copy(), np.zeros(nbytes[0].shape, bool)
     while True:
-        while (starts := ~left.any(axis=1) & (free <= now + apart / 2) & (step < steps - 1)).any():
+        while (starts := ~left.any(axis=1) & (free <= soon) & (step < steps - 1)).any():
             step[starts] += 1
-            free[starts] = np.maximum(free[starts], now) + work[step[starts], starts]
+            begun = found[step[starts], starts] = np.maximum(free, arrived)[starts]
+            free[starts] = begun + work[step[starts], starts]
             asked = np.flatnonzero(starts & (step < steps - 1))
             following = step[asked] + 1, asked
             left[asked], paths[asked] = nbytes[following], links[following]
-            begins[asked] = now + latency[following]
+            begins[asked] = found[step[asked], asked, None] + latency[following]
         if (step == steps - 1).all():
-            return float(free.max())
-        flowing = (left > 0) & (begins <= now + apart / 2)
-        rates[:] = 0.0
+            return found
+        flowing, rates = (left > 0) & (begins <= soon), np.zeros(left.shape)
         if flowing.any():
             rates[flowing] = _rates(paths[flowing], capacity)
+        left += np.where(flowing & ~flowed, rates * (begins - now), 0.0)  # flows begin before or after this time
         until = np.divide(left, rates, out=np.full(left.shape, np.inf), where=rates > 0)
         waits = np.concatenate(
-            [until[flowing], begins[(left > 0) & ~flowing] - now, free[~left.any(axis=1) & (free > now)] - now]
+            [until[flowing], begins[(left > 0) & ~flowing] - now, free[~left.any(axis=1) & (step < steps - 1)] - now]
         )
-        passed = waits.min() + apart / 2
+        last = waits.min() + apart
+        passed, soon, ended = waits[waits <= last].mean(), now + last, until <= last
+        arrived = np.maximum(arrived, np.where(ended, now + until, 0.0).max(axis=1))
+        left, flowed = np.where(ended, 0.0, left - rates * passed), flowing & ~ended
         now += passed
-        left = np.where(until <= passed + apart / 2, 0.0, np.maximum(left - rates * passed, 0.0))
+
+
+def distances(ranks: int) -> list[int]:
+    """Return how far the messages of a binomial broadcast go, in their order."""
+    return [1 << power for power in reversed(range((ranks - 1).bit_length()))]
 
 
 def _textbook(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Predict the scatter of A and C from rank 0, a binomial broadcast of B, the product, and the gather of C."""
+    """Predict the scatter of A and C from rank 0, a binomial broadcast of B, the products, and the gather of C."""
     m, n, k = shape
-    _, rows = block_row(m, ranks, 0)
-    nodes = ceil(ranks / on.per_node)
+    blocks, nodes = np.array([count for _, count in block_rows(m, ranks)]), np.arange(ranks) // on.per_node
+    away = nodes > 0
+    latency = np.where(away, on.between.latency, on.inside.latency)
 
-    def from_root(nbytes: int) -> float:
-        if ranks == 1:
-            return 0.0
-        away = nbytes * (ranks - min(ranks, on.per_node)) / (ranks - 1)
-        return (
-            max(nbytes * on.inside.per_unit, away * on.between.per_unit)
-            + (on.between if nodes > 1 else on.inside).latency
-        )
+    def past_root(begins: np.ndarray, nbytes: np.ndarray) -> float:
+        """Return when the links of rank 0 and of its node have passed all messages of the others."""
+        last_first, others = np.argsort(-begins), np.arange(ranks) > 0
+        pairs = (others, on.inside.per_unit), (away, on.between.per_unit)
+        seconds = [(messages * nbytes)[last_first].cumsum() * per_unit for messages, per_unit in pairs]
+        return float(((begins[last_first] + seconds) * (np.array(seconds) > 0)).max())
 
-    rounds = ceil(log2(nodes)), ceil(log2(min(ranks, on.per_node)))
-    lines = Line(on.between.latency, max(on.between.per_unit, on.inside.per_unit)), on.inside
-    broadcast = sum(count * line(k * n * itemsize) for count, line in zip(rounds, lines, strict=True))
-    ends = sum(from_root(moved(phase, shape, itemsize, ranks)) for phase in ("scatter", "gather"))
-    return ends + broadcast + on.local(2 * rows * n * k)
+    ready = np.full(ranks, past_root(latency, blocks * float((k + n) * itemsize)))
+    for distance in distances(ranks):
+        source = np.arange(0, ranks - distance, 2 * distance)
+        target = source + distance
+        far = nodes[source] != nodes[target]
+        sharing = [np.bincount(nodes[end][far], minlength=ranks)[nodes[end]] for end in (source, target)]
+        per_unit = np.maximum(on.inside.per_unit, far * on.between.per_unit * np.maximum(*sharing))
+        seconds = np.where(far, on.between.latency, on.inside.latency) + per_unit * k * n * itemsize
+        ready[target] = ready[source] = ready[source] + seconds
+    ready += on.local.latency + on.local.per_unit * 2.0 * blocks * n * k
+    return max(float(ready.max()), past_root(np.maximum(ready, ready[0]) + latency, blocks * float(n * itemsize)))
 
 
-OWN_FORMS = {TEXTBOOK: _textbook, "resident": _gathers, "summa": _panels}
+def _turns(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    """Predict ``ring``: a block is passed on when its sender and its receiver have started the step."""
+    m, n, k = shape
+    rows, columns = (np.array([count for _, count in block_rows(size, ranks)]) for size in (m, n))
+    nodes = np.arange(ranks) // on.per_node
+    far = nodes != np.roll(nodes, -1)
+    latency = np.where(far, on.between.latency, on.inside.latency)
+    per_unit = np.maximum(on.inside.per_unit, far * on.between.per_unit) * k * itemsize
+    begins = np.zeros(ranks)
+    for step in range(ranks):
+        ends = begins + on.local.latency + on.local.per_unit * 2.0 * rows * np.roll(columns, -step) * k
+        received = np.maximum(begins, np.roll(begins, -1)) + latency + per_unit * np.roll(columns, -step - 1)
+        begins = np.maximum(ends, np.maximum(received, np.roll(received, 1)))
+    return float(ends.max())
+
+
+FORMS = {TEXTBOOK: _textbook, "resident": _gathers, "ring": _turns, "summa": _panels}
 
 
 def simulate(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
@@ -167,28 +195,23 @@ def simulate(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Pla
 def platform_file(ranks: int, on: Platform) -> str:
     """Return a platform of SimGrid: a cluster for each node, and a route between each pair of nodes.
 
-    The latency of a message is that of its kind of link, so it is on the links between nodes and half on each of both
-    links of ranks.
+    It has no latencies: flows of SimGrid share a link in inverse proportion to theirs, as by TCP. The ranks wait.
     """
     nodes = ceil(ranks / on.per_node)
-    beyond = max(0.0, on.between.latency - on.inside.latency) / 2
     lines = ['<?xml version="1.0"?>', '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">']
     lines += ['<platform version="4.1">', '<zone id="all" routing="Full">']
+    policy = 'sharing_policy="SPLITDUPLEX"'
     for node in range(nodes):
         first, last = node * on.per_node, min(ranks, (node + 1) * on.per_node) - 1
         lines.append(
             f'<cluster id="node{node}" prefix="rank" suffix="" radical="{first}-{last}" speed="1Gf" '
-            f'bw="{1 / on.inside.per_unit}Bps" lat="{on.inside.latency / 2}s" sharing_policy="SPLITDUPLEX" '
-            f'router_id="router{node}"/>'
+            f'bw="{1 / on.inside.per_unit}Bps" lat="0s" {policy} router_id="router{node}"/>'
         )
-    for node in range(nodes if nodes > 1 else 0):
-        policy = 'sharing_policy="SPLITDUPLEX"'
-        lines.append(f'<link id="out{node}" bandwidth="{1 / on.between.per_unit}Bps" latency="{beyond}s" {policy}/>')
-    for one in range(nodes):
-        for other in range(one + 1, nodes):
-            ends = f'<link_ctn id="out{one}" direction="UP"/><link_ctn id="out{other}" direction="DOWN"/>'
-            route = f'src="node{one}" dst="node{other}" gw_src="router{one}" gw_dst="router{other}"'
-            lines.append(f"<zoneRoute {route}>{ends}</zoneRoute>")
+        lines.append(f'<link id="out{node}" bandwidth="{1 / on.between.per_unit}Bps" latency="0s" {policy}/>')
+    for one, other in combinations(range(nodes), 2):
+        ends = f'<link_ctn id="out{one}" direction="UP"/><link_ctn id="out{other}" direction="DOWN"/>'
+        route = f'src="node{one}" dst="node{other}" gw_src="router{one}" gw_dst="router{other}"'
+        lines.append(f"<zoneRoute {route}>{ends}</zoneRoute>")
     return "\n".join([*lines, "</zone>", "</platform>"])
 
 
@@ -198,40 +221,30 @@ def platform_file(ranks: int, on: Platform) -> str:
 def _play(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     import simgrid
 
-    # neither TCP's windows nor its headers: a flow has the bandwidth of its links
-    settings = {"model": "CM02", **dict.fromkeys(("latency-factor", "bandwidth-factor"), 1)}
-    settings |= dict.fromkeys(("crosstraffic", "TCP-gamma", "weight-S"), 0)
-    configured = [f"--cfg=network/{key}:{value}" for key, value in settings.items()]
+    # without the acknowledgements and headers of TCP: a flow has the bandwidth of its links
+    configured = [f"--cfg=network/{setting}" for setting in ("model:CM02", "bandwidth-factor:1", "crosstraffic:0")]
     engine = simgrid.Engine(["hpcmm", *configured, "--log=root.thresh:error"])
     with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
         file.write(platform_file(ranks, on))
         file.flush()
         engine.load_platform(file.name)
     hosts = [simgrid.Host.by_name(f"rank{rank}") for rank in range(ranks)]
-    ends: dict[int, Callable[[], float] | float] = {}
     schedule = {TEXTBOOK: _scatter, "resident": _resident, "ring": _ring, "summa": _summa}[name]
     arrived: dict[int, list[float]] = {}
-
-    def copy(source: int, target: int, nbytes: float):
-        return simgrid.Comm.sendto_async(hosts[source], hosts[target], ceil(nbytes))
-
     for rank in range(ranks):
-        context = Context(simgrid, engine, copy, shape, itemsize, ranks, rank, on, arrived)
-
-        def actor(context=context, rank=rank) -> None:
-            schedule(context)
-            ends[rank] = context.now()
-
-        simgrid.Actor.create(f"rank{rank}", hosts[rank], actor)
+        context = Context(simgrid, hosts, shape, itemsize, ranks, rank, on, arrived)
+        simgrid.Actor.create(f"rank{rank}", hosts[rank], schedule, context)
     engine.run()
-    return multiplied(shape, ranks, on.local, arrived) if name == "resident" else max(ends.values())
+    return multiplied(shape, ranks, on.local, arrived) if name == "resident" else simgrid.Engine.clock
+
+
+Message = tuple[int, Callable]  # the other rank, and a function that starts the flow and returns it first
 
 
 @dataclass(frozen=True)
 class Context:
     simgrid: object
-    engine: object
-    copy: Callable
+    hosts: Sequence
     shape: Sequence[int]
     itemsize: int
     ranks: int
@@ -239,26 +252,28 @@ class Context:
     on: Platform
     arrived: dict[int, list[float]]
 
-    def now(self) -> float:
-        return getattr(self.engine, "clock", 0.0) if not callable(self.engine.clock) else self.engine.clock()
+    def step(self, messages: Sequence[Message], flops: float = 0.0) -> None:
+        """Multiply while messages arrive and leave; return when all has ended. Each flow starts after its latency."""
+        begin, flows, near = self.simgrid.Engine.clock, [], self.rank // self.on.per_node
+        lines = [self.on.inside if peer // self.on.per_node == near else self.on.between for peer, _ in messages]
+        for line, (_, start) in sorted(zip(lines, messages, strict=True), key=lambda pair: pair[0].latency):
+            self.simgrid.this_actor.sleep_until(begin + line.latency)
+            flows.append(start())
+        for flow, *_ in flows:
+            flow.wait()
+        self.simgrid.this_actor.sleep_until(begin + self.on.local(flops))
 
-    def multiply(self, flops: float) -> None:
-        self.simgrid.this_actor.sleep_for(self.on.local(flops))
+    def copy(self, source: int, nbytes: float) -> Message:
+        hosts = self.hosts[source], self.hosts[self.rank]
+        return source, lambda: (self.simgrid.Comm.sendto_async(*hosts, ceil(nbytes)),)
 
-    def send(self, target: int, tag: str, nbytes: float):
-        return self.simgrid.Mailbox.by_name(f"{self.rank} {target} {tag}").put_async(0, ceil(nbytes))
+    def send(self, target: int, tag: str, nbytes: float) -> Message:
+        box = self.simgrid.Mailbox.by_name(f"{self.rank} {target} {tag}")
+        return target, lambda: (box.put_async(0, ceil(nbytes)),)
 
-    def receive(self, source: int, tag: str):
-        return Receipt(self.simgrid.Mailbox.by_name(f"{source} {self.rank} {tag}").get_async())
-
-
-class Receipt(NamedTuple):
-    """A message that arrives. SimGrid writes its payload to the second object, which must live until then."""
-
-    pair: tuple
-
-    def wait(self) -> None:
-        self.pair[0].wait()
+    def receive(self, source: int, tag: str) -> Message:
+        # SimGrid writes the payload to the second object that it returns, which must live until then
+        return source, self.simgrid.Mailbox.by_name(f"{source} {self.rank} {tag}").get_async
 
 
 def _ring(of: Context) -> None:
@@ -266,14 +281,11 @@ def _ring(of: Context) -> None:
     m, n, k = of.shape
     rows, columns = block_row(m, of.ranks, of.rank)[1], [count for _, count in block_rows(n, of.ranks)]
     for step in range(of.ranks):
-        flows = []
+        here, messages = columns[(of.rank + step) % of.ranks], []
         if step < of.ranks - 1:
-            here = columns[(of.rank + step) % of.ranks]
-            flows.append(of.receive((of.rank + 1) % of.ranks, str(step)))
-            flows.append(of.send((of.rank - 1) % of.ranks, str(step), here * k * of.itemsize))
-        of.multiply(2 * rows * columns[(of.rank + step) % of.ranks] * k)
-        for flow in flows:
-            flow.wait()
+            messages.append(of.receive((of.rank + 1) % of.ranks, str(step)))
+            messages.append(of.send((of.rank - 1) % of.ranks, str(step), here * k * of.itemsize))
+        of.step(messages, 2 * rows * here * k)
 
 
 def _resident(of: Context) -> None:
@@ -282,8 +294,8 @@ def _resident(of: Context) -> None:
     shares = [count for _, count in block_rows(k, of.ranks)]
     of.arrived[of.rank] = [0.0]
     for source in arriving(of.rank, of.ranks)[1:]:
-        of.copy(source, of.rank, shares[source] * n * of.itemsize).wait()
-        of.arrived[of.rank].append(of.now())
+        of.step([of.copy(source, shares[source] * n * of.itemsize)])
+        of.arrived[of.rank].append(of.simgrid.Engine.clock)
 
 
 def _summa(of: Context) -> None:
@@ -293,43 +305,30 @@ def _summa(of: Context) -> None:
     row, column = divmod(of.rank, grid_columns)
     rows, columns = block_row(m, grid_rows, row)[1], block_row(n, grid_columns, column)[1]
     steps = panels_of(panels(k, grid_rows, grid_columns), grid_rows, grid_columns, row, column)
-
-    def flows(panel) -> list:
-        owners = zip(panel.owners(row, column, grid_columns).values(), (rows, columns), strict=True)
-        return [of.copy(owner, of.rank, panel.terms * side * of.itemsize) for owner, side in owners if owner != of.rank]
-
-    waiting = flows(steps[0])
-    for panel, following in pairwise([*steps, None]):
-        for flow in waiting:
-            flow.wait()
-        waiting = flows(following) if following else []
-        of.multiply(2 * rows * columns * panel.terms)
+    for panel, following in pairwise([None, *steps, None]):
+        messages = []
+        if following:
+            owners = zip(following.owners(row, column, grid_columns).values(), (rows, columns), strict=True)
+            of_panel = following.terms * of.itemsize
+            messages = [of.copy(owner, of_panel * side) for owner, side in owners if owner != of.rank]
+        of.step(messages, 2 * rows * columns * panel.terms if panel else 0)
 
 
 def _scatter(of: Context) -> None:
     """Receive rows of A and C from rank 0 and B along a binomial tree, multiply, and return rows of C."""
     m, n, k = of.shape
     blocks = [count for _, count in block_rows(m, of.ranks)]
-    if of.rank == 0:
-        for flow in [of.send(rank, "scatter", blocks[rank] * (k + n) * of.itemsize) for rank in range(1, of.ranks)]:
-            flow.wait()
-    else:
-        of.receive(0, "scatter").wait()
-    distance = 1 << max(0, (of.ranks - 1).bit_length() - 1)
-    has = of.rank == 0
-    while distance:
-        if has and of.rank + distance < of.ranks and of.rank % (2 * distance) == 0:
-            of.send(of.rank + distance, "broadcast", k * n * of.itemsize).wait()
-        elif not has and of.rank % (2 * distance) == distance:
-            of.receive(of.rank - distance, "broadcast").wait()
-            has = True
-        distance //= 2
-    of.multiply(2 * blocks[of.rank] * n * k)
-    if of.rank == 0:
-        for flow in [of.receive(rank, "gather") for rank in range(1, of.ranks)]:
-            flow.wait()
-    else:
-        of.send(0, "gather", blocks[of.rank] * n * of.itemsize).wait()
+    others = range(1, of.ranks)
+    rows = [of.send(rank, "scatter", blocks[rank] * (k + n) * of.itemsize) for rank in others]
+    of.step([of.receive(0, "scatter")] if of.rank else rows)
+    for distance in distances(of.ranks):
+        if of.rank % (2 * distance) == distance:
+            of.step([of.receive(of.rank - distance, "broadcast")])
+        elif of.rank % (2 * distance) == 0 and of.rank + distance < of.ranks:
+            of.step([of.send(of.rank + distance, "broadcast", k * n * of.itemsize)])
+    of.step([], 2 * blocks[of.rank] * n * k)
+    results = [of.receive(rank, "gather") for rank in others]
+    of.step([of.send(0, "gather", blocks[of.rank] * n * of.itemsize)] if of.rank else results)
 
 
 if __name__ == "__main__":

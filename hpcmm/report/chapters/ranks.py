@@ -119,6 +119,7 @@ def prediction_table(rows: Sequence[Row]) -> Table:
         "predictions",
         measured=lambda row: Cell(formats.duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
         held_out=lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"])),
+        noise=lambda row: Cell("" if row["ratio"] > 0 else percent(row["noise"])),
     )
     return table("Predicted by the cost model", lines, columns, leading=4)
 
