@@ -588,7 +588,7 @@ def test_cuda_every_tile_of_split_k(gpu, variant):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *itertools.product(("few_rows_wgmma", "fitted_wgmma", "short_k_wgmma"), ("bfloat16", "float16")),
+        *itertools.product(("few_rows_wgmma", "fitted_wgmma", "short_k_wgmma", "short_k_mma"), ("bfloat16", "float16")),
         *itertools.product(("split_k", "stream_k_fma", "fixed_parts_fma", "tf32"), ["float32"]),
         *itertools.product(("persistent_dmma", "undivided_dmma"), ["float64"]),
     ],

@@ -45,6 +45,7 @@ SMALL = {  # as few columns and stages as the sources take
     "fitted_wgmma": tabled("fitted_wgmma", [48, 64], GROUP_ROWS=2),
     "stream_k_wgmma": tabled("stream_k_wgmma", [64, 64, 2, [1]], GROUP_ROWS=2),
     "short_k_wgmma": tabled("short_k_wgmma", [128, 64, 2, 1]),
+    "short_k_mma": tabled("short_k_mma", [64, 64, 2, 3]),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -188,7 +189,7 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    for name, shape in itertools.product(("split_k_wgmma", "short_k_wgmma"), ((70, 64, 136), (70, 66, 130))):
+    for name, shape in itertools.product(("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))):
         run(build, name, "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
 
 

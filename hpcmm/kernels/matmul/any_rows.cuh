@@ -32,12 +32,12 @@ struct ShiftedChunk {
         const Element *const end = from.elements + (size_t)(from.rows - 1) * from.ld + from.columns;
         if (at >= from.elements && at + 8 <= end)
             return *(const uint4 *)at;
-        Chunk chunk = {};
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-            if (at + e >= from.elements && at + e < end)
-                chunk.of[e] = at[e].bits;
-        return *(uint4 *)&chunk;
+        uint4 v = {};
+#pragma unroll 1  // rare, so in little code
+        for (int e = 7; e >= 0; --e)
+            v = make_uint4(v.x << 16 | (at + e >= from.elements && at + e < end ? at[e].bits : 0), v.y << 16 | v.x >> 16,
+                           v.z << 16 | v.y >> 16, v.w << 16 | v.z >> 16);
+        return v;
     }
 
     // The elements; those outside the matrix are zero.
