@@ -27,8 +27,8 @@ COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in n
 NOT_COPIED = {"split_k", "skinny", "stream_k_fma", "split_k_dmma", "stream_k_dmma", "persistent_dmma", "stream_k"}
 NOT_COPIED |= {"persistent", "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15"}
 NOT_COPIED |= {
-    "few_rows_wgmma", "fitted_wgmma", "short_k_wgmma", "short_k_mma", "stream_k_wgmma", "int8_transposed", "amx_blocked",
-    "amx", "int8_slices", "int8_residues", "fixed_parts_fma",
+    "few_rows_wgmma", "fitted_wgmma", "short_k_wgmma", "short_k_mma", "stream_k_wgmma", "int8_transposed",
+    "amx_blocked", "amx", "int8_slices", "int8_residues", "fixed_parts_fma",
 }  # fmt: skip
 NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "undivided_few_rows", "strassen_1", "strassen_2"}
 

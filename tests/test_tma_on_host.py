@@ -189,7 +189,9 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    for name, shape in itertools.product(("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))):
+    for name, shape in itertools.product(
+        ("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))
+    ):
         run(build, name, "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
 
 
