@@ -12,7 +12,7 @@ from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption, on_host
-from hpcmm.bench.adoption import NotAdopted, adopt, choosing, launches, search, trials
+from hpcmm.bench.adoption import NotAdopted, adopt, choosing, launches, trials
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -141,7 +141,7 @@ def test_a_message_says_what_is_missing(tmp_path, case):
 def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypatch):
     late = pytest.raises(NotAdopted, match="multiply, in a trial with small arrays: it took longer than 1 s")
     with monkeypatch.context() as patched, late:
-        patched.setattr(search, "SECONDS", 1)
+        patched.setattr(trials, "SECONDS", 1)
         adopted(tmp_path, STYLES.of_rows.replace("for (int i", "while (rowsA) {}\n    for (int i"), "mine.c")
     (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
     assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in benched(tmp_path / "mine.cu").stdout

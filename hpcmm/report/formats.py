@@ -114,7 +114,7 @@ def size_is_one_number(rows: Iterable[Mapping]) -> bool:
 
 def at(row: Mapping) -> str:
     """Format the size of a point, with its ranks if there are several: ``"4096 on 2 ranks"``."""
-    return size(row) + (f" on {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
+    return size(row) + (f" on {plural(row['ranks'], 'rank')}" if row["ranks"] > 1 else "")
 
 
 def size_title(rows: Sequence[Mapping]) -> str:
@@ -146,11 +146,7 @@ def machines(names: Iterable[str]) -> dict[str, str]:
 
 def conditions(series: analysis.Series) -> str:
     """Format what all points of a series share: ``"float32, 2 ranks, alpha 1.5, beta 0.5"``."""
-    return ", ".join(filter(None, (series.dtype, ranks(series.ranks), series.setting)))
-
-
-def ranks(count: int) -> str:
-    return plural(count, "rank")
+    return ", ".join(filter(None, (series.dtype, plural(series.ranks, "rank"), series.setting)))
 
 
 def base(row: Mapping) -> str:

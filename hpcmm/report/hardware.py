@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from hpcmm.model.quantities import STALLS
 from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
-from hpcmm.report.formats import ranks, rate_text, size
+from hpcmm.report.formats import rate_text, size
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Row, columns_of, failed, table, text
-from hpcmm.system.text import amount, number, percent, whole
+from hpcmm.system.text import amount, number, percent, plural, whole
 
 
 def resource_table(rows: Sequence[Row]) -> Table:
@@ -20,7 +20,7 @@ def resource_table(rows: Sequence[Row]) -> Table:
         return Cell(whole(resident), f"computed: {computed}" if computed != resident else "")
 
     def grid(row: Row) -> Cell:
-        at = size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
+        at = size(row) + (f", {plural(row['ranks'], 'rank')}" if row["ranks"] > 1 else "")
         return Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", at)
 
     columns = columns_of(

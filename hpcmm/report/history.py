@@ -11,7 +11,7 @@ from hpcmm.analysis.history import History, Run, Trend
 from hpcmm.report import definitions, formats, sheet, vega
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.vega import INTERVAL, LINE, PALETTE, Figure
-from hpcmm.system.text import printable, short_revision, whole
+from hpcmm.system.text import plural, printable, short_revision, whole
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 
@@ -97,7 +97,7 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         vega.layer(dots, x=x, y=vega.quantity("seconds", **y), tooltip=vega.tooltip(shown)),
     ]
     point = trend.point
-    parts = (trend.label, formats.size(point), point["dtype"], formats.ranks(point["ranks"]), point["setting"])
+    parts = (trend.label, formats.size(point), point["dtype"], plural(point["ranks"], "rank"), point["setting"])
     caption = f"{point['sweep']}: {', '.join(filter(None, parts))}"
     return Figure(name, caption, columns, vega.layered(layers, 220), shown)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from hpcmm.analysis import Series
 from hpcmm.report import formats
 from hpcmm.report.vega import Spec, quantity, rounded
+from hpcmm.system.text import plural
 
 TUNED = "isValid(datum.tuned) ? format(datum.tuned, '.3r') + '×' : 'not measured'"
 RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
@@ -13,7 +14,7 @@ SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 def described(series: Series) -> str:
     """Return the text that every caption has: the element type, and the ranks if there are several."""
-    return series.dtype + (f" on {formats.ranks(series.ranks)}" if series.ranks > 1 else "")
+    return series.dtype + (f" on {plural(series.ranks, 'rank')}" if series.ranks > 1 else "")
 
 
 def columns_of(rows: Sequence[Mapping], series: Series) -> dict[str, list]:

@@ -41,7 +41,6 @@ from hpcmm.operations.heads import number
 from hpcmm.system import files
 
 MOST_THREADS, WARP = 1024, 32  # of a block
-SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".C", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
@@ -377,9 +376,9 @@ class Search:
         self, candidate: Candidate, arguments: Sequence[Any], output: np.ndarray, grid: Sequence[int]
     ) -> np.ndarray | None:
         """Return the output of a trial; None if it fails, with the reason in ``why``."""
-        if trials.seconds_used() - self.start > MOST_SECONDS:
+        if trials.seconds_used() - self.start > trials.MOST_SECONDS:
             raise Stopped(
-                f"{self.path.name}: {self.why or 'no trial succeeded'} (trials stopped after {MOST_SECONDS} s)"
+                f"{self.path.name}: {self.why or 'no trial succeeded'} (trials stopped after {trials.MOST_SECONDS} s)"
             )
 
         def inside():
@@ -390,7 +389,7 @@ class Search:
             within = all((part == trials.UNUSED).all() for part in around)
             return output if within else "it writes outside of its result"
 
-        found = guarded(inside, SECONDS)
+        found = guarded(inside, trials.SECONDS)
         if not isinstance(found, str):
             return found
         self.why = found

@@ -34,7 +34,6 @@ from hpcmm.system import files
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 BLOCKS = 512  # of a launch whose number is unknown
 COUNT = str(BLOCKS)
-SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
 SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of trials that decide the multiples
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -162,7 +161,7 @@ class Trial:
             kernel = on_host.compiled(task, files.cache())
             return bool(judge(on_host.run(kernel, task, inputs, ORDERS[0])[0]).passed)
 
-        return trials.guarded(inside, SECONDS) is True
+        return trials.guarded(inside, trials.SECONDS) is True
 
     def contract(self, square: bool, stated: int) -> dict[str, Any] | None:
         """Return the keys that say what sizes the launches take, such as ``stated`` only; None if none are right."""
@@ -195,7 +194,7 @@ def adopted(source: Source, found: Host, path: Path, write: Callable[..., None])
     for operation, way in whole:
         if dtype not in operation.dtypes:
             continue
-        if trials.seconds_used() - start > MOST_SECONDS:
+        if trials.seconds_used() - start > trials.MOST_SECONDS:
             break
         head = head_of(found, operation, dtype, way)
         contract = Trial(path, head, write).contract("square" in head, max(found.given.values(), default=0))

@@ -21,6 +21,7 @@ import psutil
 from hpcmm.backends.emulated.launch import KernelError
 from hpcmm.experiment.functions import TILE
 
+SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 LATE = "it took longer than"
 ELAPSED = 5  # times its limit of processor time that a trial may take
 IDLE, SHARE = 5, 0.005  # seconds, and the share of them as processor time below which a trial is ended

@@ -22,7 +22,7 @@ from hpcmm.report.findings import fastest_of, first_series, quickest
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text
-from hpcmm.system.text import percent
+from hpcmm.system.text import percent, plural
 
 
 def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[vega.Figure]:
@@ -145,7 +145,7 @@ def over_library(rows: Sequence[Row]) -> str:
     if not texts:
         return ""
     name = foreign[0]["algorithm_library"]
-    return f"Speedup over {name} on {formats.ranks(most)}, measured in separate jobs: {'; '.join(texts)}."
+    return f"Speedup over {name} on {plural(most, 'rank')}, measured in separate jobs: {'; '.join(texts)}."
 
 
 def ranks(rows: Sequence[Row]) -> str:
