@@ -245,6 +245,12 @@ def test_the_first_screen_answers_and_noise_withholds_all():
     assert shown.startswith(said) and shown.lower().count("visits of a point differ") == 1
 
 
+def test_the_baseline_of_an_algorithm_is_scatter_with_the_same_variant():
+    point = product("naive", ranks=2, algorithm="ring")
+    row = by_variant(measured(timed(point, 1.0), timed(point, 2.0, algorithm="scatter")))["naive"]
+    assert (row["ratio"], row["library"]) == (pytest.approx(2.0), "scatter with naive")
+
+
 def test_the_first_screen_explains_the_point_that_it_names():
     """Not the fastest one of all ranks and shapes. A rate of several ranks has their number."""
     gpu = GPU | {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}

@@ -88,8 +88,8 @@ def named(name: str, provider: str, provenance: Provenance) -> str:
 def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[str]) -> None:
     """Add names and versions of libraries, and ratios to the tuned one.
 
-    ``library`` is the baseline, ``"cublas 13.1"``; ``tuned_library`` the call of the same library whose algorithm is
-    tuned, ``algorithm_library`` the algorithm; empty if there is none. ``tuned_ratio`` has the seconds of the tuned
+    ``library`` is the baseline, ``"cublas 13.1"`` or of an algorithm ``"scatter with best"``, ``tuned_library`` the
+    call of the same library whose algorithm is tuned, ``algorithm_library`` the algorithm; empty if there is none. ``tuned_ratio`` has the seconds of the tuned
     library over those of the variant; NaN if it was not measured for the problem in the same job. It is the ratio of
     two ratios to the baseline, which took turns with both. Its interval combines those of both ratios as independent
     errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
@@ -131,6 +131,8 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
         for end in ("", "_low", "_high"):
             over, tuned = (frame[f"{pool}{column}{end}"] for column in ("ratio", "tuned_ratio"))
             frame[f"{pool}lead{end}"] = np.where(both, np.minimum(over, tuned), over.where(plain))
+    distributed = (frame["algorithm"] != TEXTBOOK) & (frame["library"] != "")
+    frame["library"] = frame["library"].mask(distributed, f"{TEXTBOOK} with " + frame["variant"])
 
 
 def _interval(frame: pd.DataFrame, column: str, middle: np.ndarray, width: np.ndarray) -> None:
