@@ -88,9 +88,10 @@ def named(name: str, provider: str, provenance: Provenance) -> str:
 def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[str]) -> None:
     """Add names and versions of libraries, and ratios to the tuned one.
 
-    ``library`` is the baseline, ``"cublas 13.1"`` or of an algorithm ``"scatter with best"``, ``tuned_library`` the
-    call of the same library whose algorithm is tuned, ``algorithm_library`` the algorithm; empty if there is none. ``tuned_ratio`` has the seconds of the tuned
-    library over those of the variant; NaN if it was not measured for the problem in the same job. It is the ratio of
+    ``library`` is the baseline, ``"cublas 13.1"`` or of an algorithm ``"scatter with best"``; ``tuned_library`` the
+    call of the same library whose algorithm is tuned, ``algorithm_library`` the algorithm; empty if there is none.
+    ``tuned_ratio`` has the seconds of the tuned library over those of the variant; NaN if it was not measured for the
+    problem in the same job. It is the ratio of
     two ratios to the baseline, which took turns with both. Its interval combines those of both ratios as independent
     errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
     faster of both libraries; NaN for algorithms other than ``TEXTBOOK``.
