@@ -154,8 +154,8 @@ def _textbook(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> 
         source = np.arange(0, ranks - distance, 2 * distance)
         target = source + distance
         far = nodes[source] != nodes[target]
-        sharing = [np.bincount(nodes[end][far], minlength=ranks)[nodes[end]] for end in (source, target)]
-        per_unit = np.maximum(on.inside.per_unit, far * on.between.per_unit * np.maximum(*sharing))
+        # at most one message of a round leaves a node: its senders are twice the distance apart
+        per_unit = np.maximum(on.inside.per_unit, far * on.between.per_unit)
         seconds = np.where(far, on.between.latency, on.inside.latency) + per_unit * k * n * itemsize
         ready[target] = ready[source] = ready[source] + seconds
     ready += on.local.latency + on.local.per_unit * 2.0 * blocks * n * k
