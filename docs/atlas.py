@@ -13,6 +13,7 @@ import pandas as pd
 from hpcmm import analysis, report, store
 from hpcmm.experiment.config import read_config
 from hpcmm.report import formats, tables
+from hpcmm.system.text import number, percent
 
 CONFIG, FILE = Path(__file__).parents[1] / "examples" / "atlas.yaml", "atlas.h5"
 SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers", "int8": "multiples of 64"}
@@ -52,11 +53,11 @@ def section(folder: Path, table: Callable) -> str:
     whole = []
     for (dtype, sweep), own in rows.groupby(["dtype", "sweep"], sort=False):
         lead = own["lead"].dropna()
-        mean, worst = map(formats.number, (np.exp(np.log(lead).mean()), lead.min()))
+        mean, worst = map(number, (np.exp(np.log(lead).mean()), lead.min()))
         kind = dtype, f"`{own['variant'].iloc[0]}`", SWEEPS[sweep]
-        whole.append([*kind, f"{len(lead)} of {len(own)}", mean, worst, formats.percent((lead < 0.98).mean())])
+        whole.append([*kind, f"{len(lead)} of {len(own)}", mean, worst, percent((lead < 0.98).mean())])
     holes = [
-        [row["dtype"], formats.size(row), formats.number(row["lead"]), row["pick"].partition(", by trial")[0]]
+        [row["dtype"], formats.size(row), number(row["lead"]), row["pick"].partition(", by trial")[0]]
         for row in analysis.row_dicts(rows[rows["lead"] < HOLE].sort_values("lead"))
     ]
     measured = set(zip(rows["sweep"], rows["dtype"], strict=True))

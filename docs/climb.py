@@ -16,6 +16,7 @@ from hpcmm import analysis
 from hpcmm.analysis.why import Known
 from hpcmm.report import formats
 from hpcmm.report.ratio import Ratio
+from hpcmm.system.text import number, percent
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Step:
     sweeps: tuple[str, ...] = ()  # that have it, by default the ladders
 
 
-def percent(value: float) -> str:
+def three_digits(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
@@ -54,26 +55,26 @@ def bound_by_l1(facts: Mapping[str, Any]) -> float:
 
 # Quantity -> its title, and how it is written. Those that ``Known.facts`` does not have are functions of its facts.
 QUANTITIES: Mapping[str | Callable, tuple[str, Callable[[float], str]]] = {
-    "load_requests": ("global loads of a thread per multiply-add", formats.number),
-    "load_sectors": ("sectors per global load of a warp", formats.number),
-    "stalled_lg_throttle": ("time that warps wait for room in the queue of L1", percent),
-    "stalled_long_scoreboard": ("time that warps wait for data from L1, L2 or DRAM", percent),
-    "stalled_mio_throttle": ("time that warps wait for room in the queue of shared memory", percent),
-    "stalled_barrier": ("time that warps wait at barriers", percent),
-    "dram": ("DRAM: share of its bandwidth", percent),
-    "l2_hits": ("accesses to L2 that hit", percent),
-    "shared_pipe": ("shared memory: share of its rate", percent),
-    "fma": ("FMA units: share of their rate", percent),
-    "shared_accesses": ("shared memory accesses of a thread per multiply-add", formats.number),
-    "conflict_factor": ("wavefronts by bank conflicts, relative to none", formats.number),
-    "instructions_per_work": ("instructions of a warp per 32 multiply-adds", formats.number),
-    "warps": ("occupancy", percent),
-    "occupancy": ("occupancy, by the resources", percent),
-    "resident_blocks": ("blocks of an SM", formats.number),
-    "registers": ("registers of a thread", formats.number),
-    "line_bytes": ("bytes of cache lines per multiply-add", formats.number),
-    bound_by_l1: ("bound: one line from L1 per clock and SM, in TFLOP/s", formats.number),
-    combining_loads: ("shared memory loads of warps per block", formats.number),
+    "load_requests": ("global loads of a thread per multiply-add", number),
+    "load_sectors": ("sectors per global load of a warp", number),
+    "stalled_lg_throttle": ("time that warps wait for room in the queue of L1", three_digits),
+    "stalled_long_scoreboard": ("time that warps wait for data from L1, L2 or DRAM", three_digits),
+    "stalled_mio_throttle": ("time that warps wait for room in the queue of shared memory", three_digits),
+    "stalled_barrier": ("time that warps wait at barriers", three_digits),
+    "dram": ("DRAM: share of its bandwidth", three_digits),
+    "l2_hits": ("accesses to L2 that hit", three_digits),
+    "shared_pipe": ("shared memory: share of its rate", three_digits),
+    "fma": ("FMA units: share of their rate", three_digits),
+    "shared_accesses": ("shared memory accesses of a thread per multiply-add", number),
+    "conflict_factor": ("wavefronts by bank conflicts, relative to none", number),
+    "instructions_per_work": ("instructions of a warp per 32 multiply-adds", number),
+    "warps": ("occupancy", three_digits),
+    "occupancy": ("occupancy, by the resources", three_digits),
+    "resident_blocks": ("blocks of an SM", number),
+    "registers": ("registers of a thread", number),
+    "line_bytes": ("bytes of cache lines per multiply-add", number),
+    bound_by_l1: ("bound: one line from L1 per clock and SM, in TFLOP/s", number),
+    combining_loads: ("shared memory loads of warps per block", number),
 }
 
 SECTOR = 32  # bytes
@@ -164,7 +165,7 @@ def transfers(rows: pd.DataFrame) -> str:
     cells = [
         [
             "× pageable",
-            *(formats.number(by["pageable", n]["call_seconds"] / by["pinned", n]["call_seconds"]) for n in sizes),
+            *(number(by["pageable", n]["call_seconds"] / by["pinned", n]["call_seconds"]) for n in sizes),
         ]
     ]
     for memory, title in (("pageable", "pageable"), ("pinned", "page-locked")):
@@ -175,7 +176,7 @@ def transfers(rows: pd.DataFrame) -> str:
         cells.append(
             [
                 f"{title}: share of the kernel",
-                *(formats.percent(row["call_kernel"] / row["call_seconds"]) for row in own),
+                *(percent(row["call_kernel"] / row["call_seconds"]) for row in own),
             ]
         )
     head = [f"`{rows['variant'].iloc[0]}` at", *map(str, sizes)]

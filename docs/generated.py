@@ -28,6 +28,7 @@ from hpcmm.operations import OPERATIONS, drawings, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
 from hpcmm.system import surroundings
+from hpcmm.system.text import whole
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.MULTILINE)
@@ -150,7 +151,7 @@ def _value(given: Mapping[str, Any], many: bool = False) -> str:
     if each["type"] == "array":
         return f"list{'s' * many} of {_value(each['items'], many=True)}"
     limits = [
-        f"{word} {formats.whole(each[key])}"
+        f"{word} {whole(each[key])}"
         for key, word in (("minimum", "at least"), ("exclusiveMinimum", "more than"), ("maximum", "at most"))
         if key in each
     ]

@@ -41,7 +41,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, headlines, markup, page, tables
 from hpcmm.report.chapters import courses, memory, same_bits
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
-from hpcmm.system.text import folded, short_revision
+from hpcmm.system.text import folded, number, percent, short_revision
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -304,7 +304,7 @@ def efficiency(frame: pd.DataFrame) -> str:
     return (
         f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies {row['dtype']} "
         f"matrices of size {formats.size(row)} at {formats.rate_text(row)}, computed in {arithmetic_of(row)}: "
-        f"{formats.percent(row['efficiency'])} {row['kind']} scaling efficiency in this arithmetic, "
+        f"{percent(row['efficiency'])} {row['kind']} scaling efficiency in this arithmetic, "
         f"{formats.base(row)}."
     )
 
@@ -394,7 +394,7 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUn
         return [""] * (2 + steps + has_tuned)
     row = own.iloc[0]
     first = here[here["role"] == "rung"].iloc[0]
-    gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
+    gain = [number(first["seconds"] / row["seconds"])] if steps else []
     return [formats.rate(row, unit=unit), *gain, _ratio(row), *([tuned(row)] if has_tuned else [])]
 
 
@@ -403,7 +403,7 @@ def _ratio(row: Mapping, column: str = "ratio") -> str:
     ratio = Ratio.to_library(row, column)
     ends = "" if is_itself(row, column) else ratio.ends
     notes = "; ".join(filter(None, (ends, ratio.arithmetics)))
-    return formats.number(ratio.value) + (f" ({notes})" if notes else "")
+    return number(ratio.value) + (f" ({notes})" if notes else "")
 
 
 def tuned(row: Mapping, named: bool = False) -> str:
@@ -477,9 +477,7 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
     cells = []
     for row in analysis.ladder(analysis.row_dicts(rows)):
         variant = OPERATIONS["matmul"].variant(row["variant"])
-        gain, clock = (
-            formats.number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9)
-        )
+        gain, clock = (number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9))
         what = f"{_kind(variant)}{variant.change}"
         cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), tuned(row), clock])
     first = rows.iloc[0]
@@ -573,7 +571,7 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
             pinned, pageable = kinds["pinned"], kinds["pageable"]
             seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])
             gain = pageable["call_seconds"] / pinned["call_seconds"]
-            cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
+            cells.append([rung, pinned["n"], *map(formats.duration, seconds), number(gain)])
     head = [rows["dtype"].iloc[0], "n", "kernel alone", "end to end, pinned", "end to end, pageable", "speedup"]
     return f"{_table(head, cells)}\n\n{_gpu(rows)}"
 
@@ -609,9 +607,7 @@ def _scaling_table(at: pd.DataFrame) -> str:
         call = "call" in ALGORITHMS[algorithm].measures
         prefix = "call_" if call else ""
         by_ranks = (own[own["ranks"] == count] for count in ranks)
-        shown = (
-            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, formats.percent) for one in by_ranks
-        )
+        shown = (_joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, percent) for one in by_ranks)
         local = f"`{variant}`" + (f" ({own['arithmetic'].iloc[0]})" if own["arithmetic"].iloc[0] else "")
         cells.append([f"`{algorithm}`", local, "end to end" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
@@ -648,7 +644,7 @@ def _plain(row: Mapping, column: str = "ratio") -> str:
 
 
 def _both(row: Mapping) -> str:
-    return ", ".join(formats.number(row[name]) or NONE for name in ("ratio", "tuned_ratio"))
+    return ", ".join(number(row[name]) or NONE for name in ("ratio", "tuned_ratio"))
 
 
 def _reached_with(rows: pd.DataFrame, unit: formats.RateUnit) -> str:
@@ -656,13 +652,13 @@ def _reached_with(rows: pd.DataFrame, unit: formats.RateUnit) -> str:
     return " ".join(f"{formats.rate(row, unit=unit)} ({_both(row)})" for row in analysis.row_dicts(rows.head(1)))
 
 
-def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
+def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=number) -> str:
     """Format a rate, with a second quantity in parentheses."""
     if rows.empty:
         return ""
     row = rows.iloc[0]
     part = form(row[beside])
-    return formats.number(row[rate] / unit) + (f" ({part})" if part else "")
+    return number(row[rate] / unit) + (f" ({part})" if part else "")
 
 
 def _figure(name: str) -> str:

@@ -27,6 +27,7 @@ from hpcmm.report import findings, formats, hardware, markup
 from hpcmm.report.chapters import memory
 from hpcmm.report.chapters import why as steps
 from hpcmm.report.ratio import Ratio
+from hpcmm.system.text import amount, number, percent
 
 INSTRUCTIONS = Path(__file__).parent / "instructions.json"  # from tests/instruction_mix.py
 TITLES = {
@@ -283,11 +284,11 @@ def spans(numbers: Sequence[int]) -> str:
     '1-3,7'
     """
     found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+    for line in numbers:
+        if found and line == found[-1][1] + 1:
+            found[-1][1] = line
         else:
-            found.append([number, number])
+            found.append([line, line])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
@@ -322,24 +323,24 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
             yield (
                 f"A phase loads {staged.rows} × {staged.depth} of A and {staged.depth} × {staged.columns} of B, "
                 f"{loads:,} elements, for {flops // 2:,} multiply-adds: "
-                f"{formats.number(2 * loads / flops)} loads from global memory per multiply-add."
+                f"{number(2 * loads / flops)} loads from global memory per multiply-add."
             )
         else:
             loads, flops = tile_phase(1, 1, 1)
             yield "Each multiply-add loads one element of A and one of B: 2 loads per multiply-add."
         per_flop = loads * itemsize / flops
-        yield f"{loads:,} loads × {itemsize} B / {flops:,} flops = {formats.number(per_flop)} B per flop."
+        yield f"{loads:,} loads × {itemsize} B / {flops:,} flops = {number(per_flop)} B per flop."
         rate = facts.get("memory_bytes_per_second", math.nan)
         if math.isfinite(rate):
             yield (
-                f"Without caches, {formats.number(rate / 1e9)} GB/s / {formats.number(per_flop)} B per flop = "
+                f"Without caches, {number(rate / 1e9)} GB/s / {number(per_flop)} B per flop = "
                 f"{formats.billions(rate / per_flop)} G{task.operation.rate_unit(task.dtype)}."
             )
     elif task.operation.cached:
         yield f"{task.bytes:,} B are read; the number of elements decides from which level of memory."
     else:
         yield (
-            f"{task.bytes:,} B for {task.flops:,} operations: {formats.number(task.bytes / task.flops)} B per flop, "
+            f"{task.bytes:,} B for {task.flops:,} operations: {number(task.bytes / task.flops)} B per flop, "
             "whatever the kernel does. Memory bandwidth is the limit."
             if task.flops
             else f"{task.bytes:,} B are read and written. Memory bandwidth is the limit."
@@ -347,13 +348,13 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
         rate = facts.get("memory_bytes_per_second", math.nan)
         if math.isfinite(rate):
             least = task.bytes / rate
-            yield f"{task.bytes:,} B / {formats.number(rate / 1e9)} GB/s = {formats.duration(least)} at least."
+            yield f"{task.bytes:,} B / {number(rate / 1e9)} GB/s = {formats.duration(least)} at least."
     if isinstance(geometry, Passes):
         counts = geometry.blocks(task)
         yield (
             f"{len(counts)} launch{'es' if len(counts) > 1 else ''} of {', '.join(f'{each:,}' for each in counts)} "
             f"blocks of {geometry.block} threads; the first one takes "
-            f"{formats.number(task.shape[0] / (counts[0] * geometry.block))} elements per thread."
+            f"{number(task.shape[0] / (counts[0] * geometry.block))} elements per thread."
         )
         depth = geometry.block.bit_length() - 1
         yield f"A tree over {geometry.block} elements has log₂ {geometry.block} = {depth} steps."
@@ -375,13 +376,13 @@ def _blocks(facts: Mapping[str, Any]) -> Iterator[str]:
     used = facts["shared_bytes"] + facts["dynamic_shared_bytes"]
     if used and math.isfinite(facts["limit_shared_memory"]):
         yield (
-            f"By shared memory: {formats.amount(used)} of {formats.amount(facts['sm_shared_bytes'])}, "
+            f"By shared memory: {amount(used)} of {amount(facts['sm_shared_bytes'])}, "
             f"{facts['limit_shared_memory']:.0f} blocks."
         )
     yield (
         f"So {facts['resident_blocks']:g} block{'s' if facts['resident_blocks'] > 1 else ''} × {threads:,} = "
         f"{facts['resident_blocks'] * threads:,.0f} threads of {facts['sm_threads']:,.0f}: occupancy "
-        f"{formats.percent(facts['occupancy'])}, limited by {facts['limited_by']}."
+        f"{percent(facts['occupancy'])}, limited by {facts['limited_by']}."
     )
 
 
@@ -448,7 +449,7 @@ def measured(rung: Rung, run: Published) -> list[str]:
         ]
         lines = [line for line in lines if any(line[1:])]
         lines += [
-            [text, *(formats.number(each[name]) for each in both)]
+            [text, *(number(each[name]) for each in both)]
             for name, text in PER_WORK
             if any(math.isfinite(each[name]) for each in both)
         ]
@@ -479,12 +480,12 @@ def machine_code(rung: Rung) -> Iterator[str]:
 
 RESOURCES = {
     "registers per thread": lambda facts: f"{facts['registers']:g}",
-    "shared memory per block": lambda facts: formats.amount(facts["shared_bytes"] + facts["dynamic_shared_bytes"]),
-    "local memory per thread": lambda facts: formats.amount(facts["local_bytes"]),
+    "shared memory per block": lambda facts: amount(facts["shared_bytes"] + facts["dynamic_shared_bytes"]),
+    "local memory per thread": lambda facts: amount(facts["local_bytes"]),
     "block": lambda facts: f"{facts['block_x']:g} × {facts['block_y']:g}",
     "grid": lambda facts: f"{facts['grid_x']:,.0f} × {facts['grid_y']:,.0f}",
     "blocks per SM": lambda facts: f"{facts['resident_blocks']:g}",
-    "occupancy": lambda facts: formats.percent(facts["occupancy"]),
+    "occupancy": lambda facts: percent(facts["occupancy"]),
     "limited by": lambda facts: facts["limited_by"],
 }
 PER_WORK = (
