@@ -44,6 +44,7 @@ def run(
     most=0.01,
     order=None,
     utc="2026-11-22T09:30:00+00:00",
+    gpu="",
 ):
     """Write the file of a modelled check.
 
@@ -79,7 +80,7 @@ def run(
                 rows.append(measurement(point, samples=samples, algorithm=algorithm))
     places = order or range(ranks)
     placed = [{"node": f"node{place // 2}", "device": f"GPU-{place}"} for place in places]
-    measured = {"utc": utc, "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed}
+    measured = {"utc": utc, "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed, "gpus": [{"name": gpu}] * bool(gpu)}
     return timings.write(path / "timings.h5", sweeps, measured)
 
 
@@ -323,11 +324,11 @@ def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
 
 @pytest.mark.slow
 def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
-    good = run(tmp_path, 4, ranks=4)
+    good = run(tmp_path, 4, ranks=4, gpu="H100")
     assert len(checked(good).reference()["seconds"]) == 12
     for name, factor in (("same", 1.0), ("slow", 1.4)):
         (tmp_path / name).mkdir()
-        alone = run(tmp_path / name, 5, ranks=1, slow={0: factor})
+        alone = run(tmp_path / name, 5, ranks=1, slow={0: factor}, gpu="H200")
         capsys.readouterr()
         assert main(["check", str(alone)]) == command.INCONCLUSIVE
         out = capsys.readouterr().out
@@ -339,6 +340,7 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         code = main(["check", str(alone), "--reference", str(good), "--json", "--detect", "30%"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
         assert code == (0 if factor == 1.0 else command.SLOW) and found["passed"] is (factor == 1.0)
+        assert "the reference differs: GPU: H100, then H200 here" in found["notes"]
         slow = [each for each in found["findings"] if each["slow"]]
         assert all(each["against"] == "reference" and each["node"] == "node0" for each in slow)
 

@@ -175,9 +175,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise HpcmmError("--results is no option of check; the check of an existing run is: hpcmm check FOLDER")
     if existing and any(other.startswith("-") for other in others):
         raise HpcmmError(f"unknown options: {' '.join(others)}; only a check that measures passes them on")
+    if existing and (unused := [each for each in ("ranks", "directory", "minutes") if getattr(arguments, each)]):
+        arguments.wrong(f"--{unused[0]}: only for a check that measures, without {file}")
     reference = read_reference(arguments.reference) if arguments.reference else None
     path, experiment = (timings_file(file), None) if existing else measured(arguments)
-    from hpcmm.analysis import check  # pandas takes a while to import
+    from hpcmm.analysis import check, compare  # pandas takes a while to import
     from hpcmm.report import check as shown
     from hpcmm.report import markup
 
@@ -188,6 +190,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = judge([columns, *(store.read(timings_file(other)) for other in others if existing)])
     if experiment:
         found = with_more(arguments, experiment, path, judge, found)
+    if reference and (kinds := compare.differences(store.read(arguments.reference), columns)[0]):
+        found = dataclasses.replace(found, notes=(*found.notes, f"the reference differs: {'; '.join(kinds)} here"))
     past = remember(arguments.history, found, columns) if arguments.history else []
     if arguments.html:
         shown.build(found, columns, str(path), arguments.html, past)
