@@ -662,25 +662,6 @@ def test_a_full_temporary_folder_is_named(monkeypatch):
         cli_run.environment()
 
 
-def test_words_for_help_and_version_are_understood(capsys):
-    for words, said in ((["help", "show"], "usage: "), (["version"], "hpcmm ")):
-        with pytest.raises(SystemExit) as ended:
-            cli_main.main(words)
-        assert ended.value.code == 0 and capsys.readouterr().out.startswith(said)
-
-
-def test_a_file_or_folder_without_its_option_names_it(capsys):
-    for words, meant in (
-        (["plan", "a.yaml"], "did you mean --config-file a.yaml?"),
-        (["plan", "scale=full"], "did you mean --config scale=full?"),
-        (["status", "there"], "did you mean --results there?"),
-        (["status", "--results"], "--results: the value is missing;"),
-    ):
-        with pytest.raises(SystemExit):
-            cli_main.main(words)
-        assert meant in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "near"),
     [
