@@ -61,10 +61,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class History:
-    """Runs in the order of time, the trends of their points, and sentences about the noise of the machines.
-
-    ``judged`` is whether any runs in succession have enough unchanged points to compare others with.
-    """
+    """Runs by time, the trends of their points, sentences about noise, and whether successive runs have controls."""
 
     runs: tuple[Run, ...]
     trends: tuple[Trend, ...]

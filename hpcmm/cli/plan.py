@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             ranks = ", ".join(str(ranks) for ranks in dict.fromkeys(row["ranks"] for row in members))
             print(f"  {sweep}, ranks {ranks}: {variants}: {reason}")
     if large := plan.too_large(planned, machine):
-        print("\nToo large for this machine; not measured:")
+        print("\nToo large for this machine; counted above, but not measured:")
         for reason, group in itertools.groupby(large, large.get):
             points = list(group)
             others = f" and {len(points) - 1} more" if len(points) > 1 else ""
