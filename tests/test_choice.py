@@ -401,8 +401,13 @@ def test_drawn_shapes_are_those_of_their_seed_and_kind(kind, count, seed):
         assert kind == "any" or (n % 64 == k % 64 == 0 and (kind == "layers" or m % 64 == 0))
 
 
+TIMED = "multiprocessors: 1\nfloat32: {builds: [a], shapes: [[8, 8, 8, 0, {0: %s}]]}"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[1]", "multiprocessors: 1\nfloat32: {builds: [a]}", "multiprocessors: 1\nfloat32: 3", "{"]
+    "text",
+    ["", "[1]", "multiprocessors: 1\nfloat32: {builds: [a]}", "multiprocessors: 1\nfloat32: 3", "{"]
+    + [TIMED % time for time in ("-1", ".nan", ".inf", "x")],
 )
 def test_a_file_that_is_no_table_is_named(tmp_path, text):
     path = tmp_path / "table.yaml"

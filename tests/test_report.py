@@ -623,6 +623,8 @@ def test_many_points_give_an_overview_and_a_page_of_each_sweep(tmp_path, monkeyp
     done = command("report", path, "sise", "--results", tmp_path)
     assert done.returncode == 1
     assert "sweep 'sise' is not in the file; allowed: size, sums, guard; did you mean 'size'?" in done.stderr
+    done = command("report", path, path, "--results", tmp_path)
+    assert done.returncode == 1 and "not a sweep of the first one; hpcmm merge joins files" in done.stderr
 
 
 def test_an_empty_file_gives_a_page(tmp_path):

@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,20 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
         yield Series(sweep, operation, dtype, int(ranks), setting, part.reset_index(drop=True).copy())
 
 
+def require_sweep(name: str, known: Iterable[str]) -> None:
+    """Raise HpcmmError if a sweep is not one of those in a file."""
+    known = list(dict.fromkeys(known))
+    if name not in known and Path(name).exists():
+        raise HpcmmError(f"{name} is a file or folder, not a sweep of the first one; hpcmm merge joins files")
+    if name not in known:
+        raise HpcmmError(f"sweep {name!r} is not in the file; allowed: {choices(name, known)}")
+
+
 def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tuple[Columns, pd.DataFrame]:
     """Return some sweeps of a file and of its ``measurements``, whose numbers stay those of the whole file."""
     known = [*dict.fromkeys(frame["sweep"]), *dict.fromkeys(columns["omitted"]["sweep"])]
     for name in names:
-        if name not in known:
-            raise HpcmmError(f"sweep {name!r} is not in the file; allowed: {choices(name, dict.fromkeys(known))}")
+        require_sweep(name, known)
     rows = np.flatnonzero(frame["sweep"].isin(names))
     part = dict(store.select(columns, rows))
     of = np.isin(part["omitted"]["sweep"], list(names))

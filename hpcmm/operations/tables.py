@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -132,6 +133,8 @@ def _read(path: Path, changed: int) -> Content:
 def entries_of(part: Mapping[str, Any]) -> list[Entry]:
     """Return the entries of the part of a file for a type; its times are in microseconds."""
     names = part["builds"]
+    if not all(0 <= time < math.inf for *_, times in part["shapes"] for time in times.values()):
+        raise ValueError
     return [
         Entry(
             tuple(shape),

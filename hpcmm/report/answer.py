@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns, Series, Summary, visits
+from hpcmm.analysis import Columns, Series, Summary, views, visits
 from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import TEXTBOOK, HpcmmError
 from hpcmm.operations import OPERATIONS
@@ -123,9 +123,8 @@ def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
     Raise HpcmmError if there is no such sweep or table.
     """
     sweep, _, kind = name.partition(".")
-    known = list(dict.fromkeys(frame["sweep"]))
-    if sweep and sweep not in known:
-        raise HpcmmError(f"sweep {sweep!r} is not in the file; allowed: {choices(sweep, known)}")
+    if sweep:
+        views.require_sweep(sweep, frame["sweep"])
     if kind and kind not in OTHERS:
         raise HpcmmError(f"table {kind!r} is not allowed; allowed: {choices(kind, OTHERS)}")
     rows = frame[frame["sweep"] == sweep] if sweep else frame
