@@ -512,8 +512,8 @@ def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
 
 
 def test_the_transpose_and_the_workspace_that_the_library_needs_count_beside_the_transpose_of_the_kernel():
-    # elements of up to 4 bytes, those of C, are counted for every operand; the kernel's transpose has groups of 32 or
-    # 128 elements
+    # Every operand is counted with 4 bytes per element, as C has. The kernel pads rows of the transpose to multiples of
+    # 32 or 128 elements
     shape = m, n, k = 64, 512, 1000
     operands, library, workspace = 4 * (m * k + k * n + 2 * m * n), n * 1008, 32 * 2**20
     lt = operands + 2 * library + workspace + 4 * m * n

@@ -195,6 +195,12 @@ def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
         run(build, name, "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
 
 
+def test_a_warp_of_few_terms_has_several_groups_of_columns(build, monkeypatch):
+    monkeypatch.setitem(SMALL, "short_k_mma", tabled("short_k_mma", [128, 96, 1, 2]))
+    for point, order in zip([*POINTS[:2], ((300, 203, 37), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
+        run(build, "short_k_mma", "float16", point, order)
+
+
 def test_a_split_product_has_the_same_bits_in_every_order(build):
     results = {run(build, "split_k_wgmma", "bfloat16", POINTS[0], order)["C"].tobytes() for order in ORDERS}
     assert len(results) == 1

@@ -91,10 +91,9 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     ``library`` is the baseline, ``"cublas 13.1"`` or of an algorithm ``"scatter with best"``; ``tuned_library`` the
     call of the same library whose algorithm is tuned, ``algorithm_library`` the algorithm; empty if there is none.
     ``tuned_ratio`` has the seconds of the tuned library over those of the variant; NaN if it was not measured for the
-    problem in the same job. It is the ratio of
-    two ratios to the baseline, which took turns with both. Its interval combines those of both ratios as independent
-    errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
-    faster of both libraries; NaN for algorithms other than ``TEXTBOOK``.
+    problem in the same job. It is the ratio of two ratios to the baseline, which took turns with both. Its interval
+    combines those of both ratios as independent errors of logarithms. It is conservative, as the errors of the baseline
+    are in both. ``lead`` is the ratio to the faster of both libraries; NaN for algorithms other than ``TEXTBOOK``.
 
     ``pooled_ratio``, ``pooled_tuned_ratio`` and ``pooled_lead`` are the same over all sweeps and runs on this kind of
     machine with the same libraries: the mean, weighted by visits. Its interval has the mean width, because what shifts

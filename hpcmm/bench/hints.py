@@ -125,7 +125,7 @@ def of_rows(task: Task, run: Run) -> str:
         several = " x ".join(map(str, multiples.values()))
         return f"right at multiples of {several}: {mend(task, 'm, n and k')}{stated}"
     if max(task.shape) == 1 and any(outcomes.values()):
-        first = ""  # what is wrong with one element alone shows no pattern
+        first = ""  # one wrong element shows no pattern
     return guess or first or ("" if got is None else of_place(task, got, inputs))
 
 

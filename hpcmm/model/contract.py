@@ -11,8 +11,8 @@ class Contract:
 
     # Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B
     scalars: Mapping[str, float] = field(default_factory=dict)
-    # Whether the kernel requires equal dimensions, apart from those that ``most`` limits to 1. If the operation has one
-    # dimension, it must be a square number
+    # Whether all dimensions must be equal, except those that ``most`` limits to 1. A single dimension must be a square
+    # number
     square: bool = False
     # multiples, least, most: by dimension, the number that divides it, and its limits
     multiples: Mapping[str, int] = field(default_factory=dict)

@@ -47,7 +47,7 @@ def embedded(path: Path) -> str:
 
 
 def unlaunched(path: Path) -> str:
-    """Return what a Python file lacks that has kernels of Triton only; empty if it has other functions."""
+    """Return an error message if a Python file has Triton kernels and no function that launches them; else ""."""
     try:
         text = files.text_of(path, errors="replace")
         functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
@@ -97,7 +97,7 @@ def fixed_rows(source: Source, function: Function) -> list[str]:
 
 
 def candidates(source: Source, device: Device) -> list[Function]:
-    """Return the functions whose arguments are those of an operation, and that no other one of them calls."""
+    """Return the functions with the arguments of an operation, without those that another of them calls."""
     able = [each for each in functions_of(source, device) if kinds(source, each, device)]
     if len(able) < 2:
         return able

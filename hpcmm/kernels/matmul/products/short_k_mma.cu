@@ -1,13 +1,13 @@
 // Matrix product, GPU rung for 16-bit types: few terms, where C has most of the bytes, with rows of any alignment.
 //
-// With few terms, loads and stores of C take most of the time. Vectors of 16 bytes need few instructions, but a tile with
-// straight edges can have them only if all rows are multiples of 16 bytes. Here the edges of a tile follow the memory:
-// in each row, a tile starts at the multiple of 32 bytes, a sector, before its first column. Rows that are a multiple
-// of 16 apart start equally far before it, whatever the leading dimension is. So a warp computes 16 such rows, and shifts
-// the columns of B for all of them. B is transposed in shared memory, where a row is a column of B, and ldmatrix takes
-// any eight rows. Their order is such that a lane gets eight neighbours of C. C does not go through shared memory, and
-// all loads of a thread are in flight at once: first those of C. Needs compute capability 8.0. Limit: with many terms,
-// nothing overlaps within a block.
+// With few terms, loads and stores of C take most of the time. Vectors of 16 bytes need few instructions, but a tile
+// with straight edges can have them only if all rows are multiples of 16 bytes. Here the edges of a tile follow the
+// memory: in each row, a tile starts at the multiple of 32 bytes, a sector, before its first column. Rows that are a
+// multiple of 16 apart start equally far before it, whatever the leading dimension is. So a warp computes 16 such
+// rows, and shifts the columns of B for all of them. B is transposed in shared memory, where a row is a column of B,
+// and ldmatrix takes any eight rows. Their order is such that a lane gets eight neighbours of C, so C does not go
+// through shared memory. With up to DEPTH terms, C is loaded at the same time as A and B. Needs compute capability
+// 8.0. Limit: with more than about 45 terms a thread loads A and B in several turns, and pipelines are faster.
 //
 // hpcmm:
 //   operation: matmul
