@@ -12,7 +12,7 @@ import pandas as pd
 from hpcmm.analysis import compare, history, visits
 from hpcmm.analysis.evidence import Evidence
 
-POINTS, VISITS, REPETITIONS = 330, 3, 6
+POINTS, VISITS = 330, 3
 TIMES = {"10 us": 10e-6, "100 us": 99e-6, "1 ms": 1e-3}  # of the first points, 60 each; the others lie between
 KINDS = ("normal", "heavy-tailed", "on or off")
 SHARED = 0.003  # spread of the state that all points of a visit share
@@ -40,16 +40,16 @@ def times(rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-def repetitions(rng, seconds, kind: str, shared: float, number: int, count: int, factor: float, job=0.0) -> np.ndarray:
+def repetitions(rng, seconds, kind: str, count: int = 6, factor: float = 1.0, job=0.0) -> np.ndarray:
     """Seconds of variants and their baselines, by measurement, visit and repetition; the variants take ``factor``.
 
     ``job`` is the logarithm of a factor of each, for this job.
     """
     both = np.concatenate([seconds * factor, seconds]) * np.exp(job)
     scatter = np.exp(rng.uniform(math.log(0.001), math.log(0.0045), (len(both), 1, 1)))
-    state = spread(np.concatenate([seconds, seconds]))[:, None] * states(rng, kind, (len(both), number))
-    state = state + shared * rng.standard_normal(number)
-    noise = scatter * rng.standard_normal((len(both), number, count))
+    state = spread(np.concatenate([seconds, seconds]))[:, None] * states(rng, kind, (len(both), VISITS))
+    state = state + SHARED * rng.standard_normal(VISITS)
+    noise = scatter * rng.standard_normal((len(both), VISITS, count))
     return both[:, None, None] * np.exp(state[:, :, None] + noise)
 
 
@@ -77,10 +77,9 @@ def compared(rng: np.random.Generator, kind: str, between: float = 0.0, factor: 
     """Return how each point differs between two jobs with this spread of each kernel, and of the machine."""
     took = times(rng)
     runs = [
-        repetitions(rng, took, kind, SHARED, VISITS, REPETITIONS, each,
-                    between * (states(rng, shape, (2 * POINTS,)) + rng.standard_normal()))
+        repetitions(rng, took, kind, 6, each, between * (states(rng, shape, (2 * POINTS,)) + rng.standard_normal()))
         for each in (1.0, factor)
-    ]  # fmt: skip
+    ]
     found = Evidence([frame(), frame()], [visited(each) for each in runs], [0, 0])
     return [found.change([i], [i + found.offsets[1]]) for i in range(POINTS)]
 
@@ -94,32 +93,30 @@ def gated(found: list) -> np.ndarray:
     return called(found) & (compare.adjusted(np.array([each.p for each in found])) <= compare.FAMILY)
 
 
-def lasting(rng: np.random.Generator, kind: str, points: int, runs: int, length: int) -> np.ndarray:
-    """Return states of points over runs, of standard deviation 1, that last about ``length`` runs.
+def lasting(rng: np.random.Generator, kind: str, runs: int, length: int) -> np.ndarray:
+    """Return states of measurements over runs, of standard deviation 1, that last about ``length`` runs.
 
-    They are independent, autoregressive, or constant in blocks that begin at the same runs for all points, or anywhere.
+    They are autoregressive, or constant in blocks that begin at the same runs for all points.
     """
-    if kind == "independent":
-        return rng.standard_normal((points, runs))
+    points = 2 * POINTS
     if kind == "AR(1)":
         found = rng.standard_normal((points, runs))
         kept = math.exp(-1 / length)
         for run in range(1, runs):
             found[:, run] = kept * found[:, run - 1] + math.sqrt(1 - kept**2) * found[:, run]
         return found
-    first = rng.integers(length, size=points if kind == "blocks" else 1)[:, None]
+    first = rng.integers(length)
     blocks = rng.standard_normal((points, runs // length + 2))
-    return np.take_along_axis(blocks, np.broadcast_to((np.arange(runs) + first) // length, (points, runs)), axis=1)
+    return blocks[:, (np.arange(runs) + first) // length]
 
 
-def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: float, factor: float = 1.0, since=0):
-    """Return the changes of each point in a history; from run ``since`` on, the variants take ``factor``."""
-    took = times(rng)
-    states = size * lasting(rng, kind, 2 * POINTS, runs, length)
-    each = [
-        repetitions(rng, took, "normal", SHARED, VISITS, 4, factor if run >= since else 1.0, states[:, run])
-        for run in range(runs)
-    ]
+def followed(rng: np.random.Generator, states: np.ndarray, factor: float = 1.0, since: int = 0):
+    """Return the changes of each point in a history with these states of its measurements, by run.
+
+    From run ``since`` on, the variants take ``factor``.
+    """
+    took, runs = times(rng), states.shape[1]
+    each = [repetitions(rng, took, "normal", 4, factor if run >= since else 1.0, states[:, run]) for run in range(runs)]
     evidence = Evidence([frame()] * runs, [visited(seconds) for seconds in each], [0] * runs)
     return [
         [(at, change.verdict) for at, _, _, change in history.steps_of(evidence, [i + j for j in evidence.offsets])]

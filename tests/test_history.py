@@ -20,10 +20,10 @@ from hpcmm.report import history as shown
 SIZES = range(64, 64 + 22)
 
 
-def timed(rng, point, seconds, visits, contender=""):
-    """A contender whose visits scatter by 0.3 %, and repetitions by 0.2 %."""
+def timed(rng, point, seconds, contender=""):
+    """A contender whose three visits scatter by 0.3 %, and repetitions by 0.2 %."""
     samples = []
-    for visit in range(visits):
+    for visit in range(3):
         state = 0.003 * rng.standard_normal()
         for i in range(4):
             time = seconds * math.exp(state + 0.002 * rng.standard_normal())
@@ -31,16 +31,16 @@ def timed(rng, point, seconds, visits, contender=""):
     return measurement(point, contender, samples=samples)
 
 
-def night(folder, number, seed, factors=None, visits=3, wrong=(), sizes=SIZES, **provenance):
+def night(folder, number, seed, factors=None, wrong=(), sizes=SIZES, **provenance):
     """Write the file of one night; ``factors`` has the time of a size over its usual time."""
     rng = np.random.default_rng([seed, number])
     drift = math.exp(0.004 * rng.standard_normal())  # a state of the machine that all points share
     rows = []
     for n in sizes:
         seconds = 1e-4 * n / 64 * drift
-        own = timed(rng, product(n=n), seconds * (factors or {}).get(n, 1.0), visits)
+        own = timed(rng, product(n=n), seconds * (factors or {}).get(n, 1.0))
         rows.append(measurement(product(n=n), verdict=FAIL) if n in wrong else own)
-        rows.append(timed(rng, product(n=n), seconds / 2, visits, "cublas"))
+        rows.append(timed(rng, product(n=n), seconds / 2, "cublas"))
     utc = (datetime(2026, 1, 1, 3) + timedelta(days=number)).isoformat()
     path = folder / f"{number % 7}{number}.h5"  # not in the order of the dates
     return timings.write(path, {"size": rows}, {"utc": utc, "revision": f"r{number}", "host": "node1", **provenance})
@@ -62,10 +62,11 @@ def steps(found):
 @pytest.mark.parametrize("kind", ["AR(1)", "blocks of all points"])
 def test_states_that_last_for_several_runs_are_no_changes(kind, monkeypatch):
     monkeypatch.setattr(simulated_runs, "POINTS", 110)
-    found = simulated_runs.followed(np.random.default_rng(21), kind, 16, 6, 0.01)
+    rng = np.random.default_rng(21)
+    found = simulated_runs.followed(rng, 0.01 * simulated_runs.lasting(rng, kind, 16, 6))
     assert sum(map(bool, found)) <= 3  # the level allows 0.75 on average
 
-    changed = simulated_runs.followed(np.random.default_rng(22), kind, 16, 6, 0.002, 1.05, since=8)
+    changed = simulated_runs.followed(rng, 0.002 * simulated_runs.lasting(rng, kind, 16, 6), 1.05, since=8)
     assert np.mean([each == [(8, "slower")] for each in changed[60:]]) > 0.8  # the points of 100 us and more
 
 
@@ -139,7 +140,8 @@ def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
 @pytest.mark.slow
 def test_one_visit_of_each_run_is_enough_with_controls(monkeypatch):
     monkeypatch.setattr(simulated_runs, "VISITS", 1)
-    found = simulated_runs.followed(np.random.default_rng(11), "independent", 10, 1, 0.0, 1.1, since=5)
+    states = np.zeros((2 * simulated_runs.POINTS, 10))
+    found = simulated_runs.followed(np.random.default_rng(11), states, 1.1, since=5)
     assert np.mean([each == [(5, "slower")] for each in found[120:180]]) > 0.9  # the points of 1 ms
 
 
@@ -156,8 +158,7 @@ def test_files_without_a_history_are_refused(tmp_path, capsys):
     assert main(["history", str(path)]) == 1
     assert "a history needs two or more timings files" in capsys.readouterr().err
     (tmp_path / "run" / "results").mkdir(parents=True)
-    timings.write(
-        tmp_path / "run" / "results" / "timings.h5", {"other": [timed(np.random.default_rng(), product(n=9), 1, 1)]}
-    )
+    other = {"other": [timed(np.random.default_rng(), product(n=9), 1)]}
+    timings.write(tmp_path / "run" / "results" / "timings.h5", other)
     assert main(["history", str(path), str(tmp_path / "run")]) == 1  # a folder of a run stands for its file
     assert "no point is in two of these files" in capsys.readouterr().err

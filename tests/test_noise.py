@@ -100,9 +100,7 @@ def test_a_change_is_found(place, change):
 
 def test_the_error_of_a_mean_of_several_files_is_that_of_independent_visits():
     rng, same = np.random.default_rng(1), {}
-    runs = [
-        simulated_runs.visited(simulated_runs.repetitions(rng, simulated_runs.times(rng), "normal", 0.0, 3, 6, 1.0))
-    ] * 5
+    runs = [simulated_runs.visited(simulated_runs.repetitions(rng, simulated_runs.times(rng), "normal"))] * 5
     found = Evidence([simulated_runs.frame()] * 5, runs, [0] * 5)
     for count in (1, 4):
         _, same[count] = found.differences(np.array([[0]]), np.array([found.offsets[1 : 1 + count]]), "unknown")
