@@ -317,18 +317,17 @@ def test_a_kernel_of_triton_without_a_launch_says_so(inside, folder):
 
 
 @pytest.mark.parametrize(
-    ("device", "variants", "dtype", "packages"),
+    ("device", "variants", "dtype"),
     [
-        pytest.param("cpu", ["./by_rows.c STEP=3", "panels.py"], "float64", (), marks=pytest.mark.slow),
-        pytest.param("cuda", ["tiled.cu", "triton_tile.py"], "float32", ("triton", "torch"), marks=pytest.mark.gpu),
+        pytest.param("cpu", ["./by_rows.c STEP=3", "panels.py"], "float64", marks=pytest.mark.slow),
+        pytest.param("cuda", ["tiled.cu", "triton_tile.py"], "float32", marks=pytest.mark.gpu),
     ],
 )
-def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(
-    folder, mpiexec, forgotten, device, variants, dtype, packages
-):
+@pytest.mark.usefixtures("forgotten")
+def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(folder, mpiexec, device, variants, dtype):
     if backends.missing(device):
         pytest.skip(backends.missing(device))
-    for package in packages:
+    for package in ("triton", "torch") if "triton_tile.py" in variants else ():
         pytest.importorskip(package)
     from hpcmm.experiment import plan
     from hpcmm.experiment.config import read_config

@@ -6,6 +6,7 @@ The programs are scripts in the place of Slurm's: a queue in a file, and faults 
 
 import atexit
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -50,8 +51,10 @@ TIMED_OUT = 'echo "sbatch: error: Batch job submission failed: Socket timed out 
 class Faltering:
     """The programs of a Slurm in ``folder``, and their faults."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, monkeypatch):
         self.folder = folder
+        self.patience = functools.partial(monkeypatch.setenv, "HPCMM_SLURM_PATIENCE")
+        self.patience("20")
         for name, body in BODIES.items():
             self.program(name, body)
         self.queue()
@@ -91,7 +94,6 @@ def faltering(tmp_path, monkeypatch):
     (tmp_path / ".snakemake").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.pathsep.join([str(folder), os.environ["PATH"]]))
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "20")
     monkeypatch.delenv("HPCMM_JOBS", raising=False)
     monkeypatch.setattr(commands, "SECONDS_PER_CALL", 10)
     monkeypatch.setattr(commands, "pause", lambda silent, least=0.0: 0.05)
@@ -100,7 +102,7 @@ def faltering(tmp_path, monkeypatch):
     started = []
     start = watch.Watch.start
     monkeypatch.setattr(watch.Watch, "start", lambda self: started.append(self) or start(self))
-    yield Faltering(folder)
+    yield Faltering(folder, monkeypatch)
     for watching in started:  # a thread that is in a check would otherwise finish it on the records of the next test
         watching.stopped = True
         watching.wake.set()
@@ -222,8 +224,8 @@ def test_an_unanswered_query_is_reported_once_and_so_is_the_next_answer(falterin
     ]
 
 
-def test_no_job_fails_while_queries_are_unanswered_past_the_limit(faltering, monkeypatch):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.2")
+def test_no_job_fails_while_queries_are_unanswered_past_the_limit(faltering):
+    faltering.patience("0.2")
     record = recorded("12", marker=str(faltering.folder / "1.jobfailed"))
     faltering.before("squeue", "exit 1")
     watching = watch.Watch()
@@ -303,10 +305,8 @@ def test_a_job_has_ended_after_three_answers_of_sacct(faltering, marked, capfd):
         ("PENDING", "QOSMaxCpuPerUserLimit", False),
     ],
 )
-def test_a_held_job_is_named_and_given_up_if_slurm_holds_it(
-    faltering, marked, monkeypatch, capfd, state, reason, by_slurm
-):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "600")
+def test_a_held_job_is_named_and_given_up_if_slurm_holds_it(faltering, marked, capfd, state, reason, by_slurm):
+    faltering.patience("600")
     watching = watch.Watch()
     faltering.queue(listed("12", state, reason))
     check(watching, 3)
@@ -314,7 +314,7 @@ def test_a_held_job_is_named_and_given_up_if_slurm_holds_it(
     assert errors.count(f": {reason}; ") == 1, errors
     assert ("scontrol release 12" in errors) == ("eld" in reason or "Hold" in reason)
     assert not marked.exists()
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.1")
+    faltering.patience("0.1")
     time.sleep(0.1)
     check(watching)
     assert marked.exists() == by_slurm
@@ -323,27 +323,25 @@ def test_a_held_job_is_named_and_given_up_if_slurm_holds_it(
     assert bool(re.search(over, capfd.readouterr().err)) == by_slurm
 
 
-def test_a_held_job_that_is_released_goes_on(faltering, marked, monkeypatch):
+def test_a_held_job_that_is_released_goes_on(faltering, marked):
     watching = watch.Watch()
     for state, reason in (("PENDING", "launch failed requeued held"), ("RUNNING", "None")) * 2:
         faltering.queue(listed("12", state, reason))
         check(watching)
-        monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+        faltering.patience("0.5")
         time.sleep(0.5)
     assert not marked.exists()
 
 
-def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_over(
-    faltering, marked, monkeypatch, capfd
-):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "600")
+def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_over(faltering, marked, capfd):
+    faltering.patience("600")
     watching = watch.Watch()
     check(watching)
     faltering.queue()
     faltering.accounts()
     check(watching, 2)
     assert not marked.exists()
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+    faltering.patience("0.5")
     time.sleep(0.5)
     check(watching)
     assert marked.exists()
@@ -588,8 +586,8 @@ def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
     assert records.read() == []
 
 
-def test_a_start_without_an_answer_from_slurm_is_one_error_and_keeps_the_records(faltering, marked, monkeypatch):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.3")
+def test_a_start_without_an_answer_from_slurm_is_one_error_and_keeps_the_records(faltering, marked):
+    faltering.patience("0.3")
     faltering.before("squeue", "exit 1")
     with pytest.raises(HpcmmError, match=r"squeue: exit status 1; .* jobs of an earlier run may still be .*: 12"):
         slurm.cancel_leftovers()

@@ -70,11 +70,13 @@ def padded(name: str, content: np.ndarray, padding: float) -> np.ndarray:
     return whole
 
 
-def run(name: str, dtype: str, arrays, shape, alpha: float, beta: float, threads: int) -> None:
+def run(name: str, arrays, shape, scalars: tuple[float, float], threads: int = 1) -> None:
+    dtype = str(arrays[0].dtype)
     arguments = [ctypes.c_void_p(x.ctypes.data) if i % 2 == 0 else x.shape[1] for x in arrays for i in range(2)]
     real = {"float32": ctypes.c_float, "float64": ctypes.c_double}[dtype]
+    alpha, beta = map(real, scalars)
     a, b, c = arguments[:2], arguments[2:4], arguments[4:]
-    library(name, dtype).matmul(*shape, real(alpha), *a, *b, real(beta), *c, threads)
+    library(name, dtype).matmul(*shape, alpha, *a, *b, beta, *c, threads)
 
 
 def check(name: str, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, threads: int = 1) -> None:
@@ -85,7 +87,7 @@ def check(name: str, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, t
     if beta == 0:
         c[:] = np.nan  # must not be read
     arrays = [padded("A", a, np.nan), padded("B", b, np.nan), padded("C", c, UNTOUCHED)]
-    run(name, dtype, arrays, shape, alpha, beta, threads)
+    run(name, arrays, shape, (alpha, beta), threads)
 
     wide = {"float32": np.float64, "float64": np.longdouble}[dtype]
     scaled = beta * c.astype(wide) if beta else np.zeros((m, n), wide)
@@ -164,7 +166,7 @@ def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeyp
         results = set()
         for threads in (1, 2, 3, 5, 7, 8):
             result = c.copy()
-            run("packed", dtype, [a, b, result], shape, 1.7, 0.3, threads)
+            run("packed", [a, b, result], shape, (1.7, 0.3), threads)
             results.add(result.tobytes())
         assert len(results) == 1, shape
 
@@ -181,11 +183,11 @@ def test_few_rows_or_columns_of_packed_have_the_bits_of_more(path, dtype, monkey
     for (m, n, k), beta in itertools.product(of_few_columns + of_few_rows, (0.0, 0.5)):
         a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
         whole = c.copy()
-        run("packed", dtype, [a, b, whole], (m, n, k), 1.5, beta, 1)
+        run("packed", [a, b, whole], (m, n, k), (1.5, beta))
         fewer = [(m, columns) for columns in range(1, 5)] if n == 6 else [(rows, n) for rows in range(1, 7)]
         for (rows, columns), threads in itertools.product(fewer, (1, 3)):
             found, part = c.copy(), np.s_[:rows, :columns]
-            run("packed", dtype, [a, b, found], (rows, columns, k), 1.5, beta, threads)
+            run("packed", [a, b, found], (rows, columns, k), (1.5, beta), threads)
             assert found[part].tobytes() == whole[part].tobytes(), (rows, columns, k, beta, threads)
             found[part] = c[part]
             assert np.array_equal(found, c)
@@ -218,7 +220,7 @@ def test_serial_double_sums_in_double():
     truth = a.astype(np.float64) @ b.astype(np.float64)
     results = {name: np.empty((m, n), np.float32) for name in ("serial", "serial_double")}
     for name, c in results.items():
-        run(name, "float32", [a, b, c], (m, n, k), 1, 0, 1)
+        run(name, [a, b, c], (m, n, k), (1, 0))
     assert np.all(results["serial_double"] == truth.astype(np.float32))
     assert not np.all(results["serial"] == truth.astype(np.float32))
 
@@ -229,7 +231,7 @@ def test_serial_double_is_serial_for_double():
     a, b, c = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n)), rng.uniform(-1, 1, (m, n))
     results = {name: c.copy() for name in ("serial", "serial_double")}
     for name, result in results.items():
-        run(name, "float64", [a, b, result], (m, n, k), 1.5, 0.5, 1)
+        run(name, [a, b, result], (m, n, k), (1.5, 0.5))
     assert np.array_equal(*results.values())
 
 

@@ -38,11 +38,6 @@ from hpcmm.system import files
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.library]
 SOURCES = [(operation, variant) for operation, variant in RUNGS if variant.compiled]
-SPLITS = [  # rungs whose tile depends on the shape, and each of their builds
-    pytest.param(dataclasses.replace(MATMUL.variant(name), geometry=build), id=f"{name}-{i}")
-    for name in ("split_k", "fixed_parts_fma", "split_k_dmma")
-    for i, build in enumerate(MATMUL.variant(name).geometry.builds())
-]
 SKINNY = MATMUL.variant("skinny")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
@@ -122,15 +117,17 @@ def computed(backend, product: Task, inputs: dict[str, np.ndarray]) -> np.ndarra
     return result
 
 
-def check_matmul(
-    backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="", first=0, pitch=0
-) -> None:
-    """Run a variant on random matrices and hold every element of C to its rounding bound.
+def matmul(variant: Variant, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, tile: int = 0) -> Task:
+    return task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile)
+
+
+def check_matmul(backend, product: Task, seed: int = 1, first: int = 0, pitch: int = 0) -> None:
+    """Run a product of random matrices and hold every element of C to its rounding bound.
 
     The matrices are columns from ``first`` on of others, whose rows are multiples of ``pitch`` elements, if given.
     """
-    m, n, k = shape
-    element = DTYPES[dtype]
+    (m, n, k), dtype, variant, element = product.shape, product.dtype, product.variant, product.element
+    alpha, beta = product.scalars["alpha"], product.scalars["beta"]
     results = element.results
     rng = np.random.default_rng(seed)
     if dtype == "float8_e4m3":
@@ -143,6 +140,7 @@ def check_matmul(
         a, b = (rng.integers(-128, 128, size, dtype) for size in ((m, k), (k, n)))
         c = rng.integers(-(2**20), 2**20, (m, n), np.int32)
         alpha, beta = math.trunc(alpha), math.trunc(beta)
+        product = dataclasses.replace(product, scalars={"alpha": alpha, "beta": beta})
         if variant.library and variant.device == "cuda" and (n % 4 or k % 4):
             return  # cuBLAS multiplies int8 only in rows of a multiple of 4 elements
     else:
@@ -158,7 +156,6 @@ def check_matmul(
         whole[:, first:width] = x
         guarded[name] = Guarded(backend, whole, outside)
     arrays = {name: guarded[name].view[:, first : first + x.shape[1]] for name, x in (("A", a), ("B", b), ("C", c))}
-    product = task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile or 0)
     run_once(backend, backend.prepare(product, arrays))
 
     numbers = element.numbers(a), element.numbers(b), results.numbers(np.zeros_like(c) if beta == 0 else c)
@@ -184,13 +181,12 @@ def check_matmul(
     assert guarded["B"].is_unchanged()
 
 
-def check_reduction(
-    backend, operation: Operation, variant: Variant, dtype: str, n: int, whole: bool, seed: int, extreme: int = 0
-) -> None:
-    """Run a variant on a random vector: whole numbers must sum exactly, real ones within the rounding bound.
+def check_reduction(backend, reducing: Task, whole: bool = True, seed: int = 1, extreme: int = 0) -> None:
+    """Reduce a random vector: whole numbers must sum exactly, real ones within the rounding bound.
 
     Extremes are always exact. The one that is sought is at index ``extreme``, and all lie on one side of zero.
     """
+    operation, dtype, (n,) = reducing.operation, reducing.dtype, reducing.shape
     rng = np.random.default_rng(seed)
     x = (rng.integers(-9, 10, n) if whole or dtype == "int32" else rng.uniform(-1, 1, n)).astype(dtype)
     outside = 2**20 if dtype == "int32" else np.nan
@@ -201,7 +197,7 @@ def check_reduction(
     result = Guarded(backend, np.full(1, 77, dtype), UNTOUCHED)
     guarded = Guarded(backend, x, outside)
     arrays = {"x": guarded.view, "result": result.view.reshape(())}
-    run_once(backend, backend.prepare(task(operation, (n,), dtype, variant=variant), arrays))
+    run_once(backend, backend.prepare(reducing, arrays))
 
     (got,) = result.content()
     if operation is not SUM:
@@ -223,17 +219,16 @@ def nothing(operation: Operation, dtype: str) -> float:
     return largest if operation is MINIMUM else least
 
 
-def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tuple[int, int, int], seed: int) -> None:
-    """Run a variant on random vectors from ``starts`` on: every sum must be the correctly rounded one."""
-    rng = np.random.default_rng(seed)
+def check_vector_add(backend, adding: Task, starts: tuple[int, int, int], seed: int = 1) -> None:
+    """Add random vectors from ``starts`` on: every sum must be the correctly rounded one."""
+    rng, dtype, sizes = np.random.default_rng(seed), adding.dtype, [start + adding.shape[0] for start in starts]
     whole = [
-        rng.integers(-(2**30), 2**30, start + n, dtype) if dtype == "int32" else rng.standard_normal(start + n, dtype)
-        for start in starts
+        rng.integers(-(2**30), 2**30, size, dtype) if dtype == "int32" else rng.standard_normal(size, dtype)
+        for size in sizes
     ]
     guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in zip("xyz", whole, strict=True)}
     arrays = {name: guarded[name].view[start:] for name, start in zip("xyz", starts, strict=True)}
-    run = backend.prepare(task(VECTOR_ADD, (n,), dtype, variant=variant), arrays)
-    backend.seconds(run)
+    backend.seconds(backend.prepare(adding, arrays))
 
     x, y, z = (array[start:] for array, start in zip(whole, starts, strict=True))
     z[:] = [a + b for a, b in zip(x.tolist(), y.tolist(), strict=True)]  # in int or double; for float, double is ample
@@ -272,14 +267,14 @@ def of_elements(backend, of, x: np.ndarray) -> int:
     return first
 
 
-def check_copy(backend, operation: Operation, variant: Variant, dtype: str, n: int, starts, seed: int) -> None:
-    """Run copy or scale on a random vector: every element must be equal, or the correctly rounded product."""
-    rng = np.random.default_rng(seed)
+def check_copy(backend, copying: Task, starts: tuple[int, int], seed: int = 1) -> None:
+    """Copy or scale a random vector: every element must be equal, or the correctly rounded product."""
+    rng, dtype, (n,) = np.random.default_rng(seed), copying.dtype, copying.shape
     whole = {name: rng.standard_normal(start + n, dtype) for name, start in zip("xy", starts, strict=True)}
     guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in whole.items()}
     arrays = {name: guarded[name].view[start:] for name, start in zip("xy", starts, strict=True)}
-    backend.seconds(backend.prepare(task(operation, (n,), dtype, variant=variant), arrays))
-    factor = np.dtype(dtype).type(0.4) if operation is SCALE else 1
+    backend.seconds(backend.prepare(copying, arrays))
+    factor = np.dtype(dtype).type(0.4) if copying.operation is SCALE else 1
     whole["y"][starts[1] :] = factor * whole["x"][starts[0] :]
     np.testing.assert_array_equal(guarded["y"].content(), whole["y"])
     assert guarded["x"].is_unchanged()
@@ -409,20 +404,20 @@ def test_cpu_matmul(cpu, variant, dtype):
     @example(shape=(5, 7, 3), alpha=1.5, beta=0.0, seed=0)
     @example(shape=(1, 70, 70), alpha=1.5, beta=0.5, seed=0)
     def of_any(shape, alpha, beta, seed):
-        check_matmul(cpu, variant, dtype, shape, alpha, beta, seed)
+        check_matmul(cpu, matmul(variant, dtype, shape, alpha, beta), seed)
 
     of_any()
 
 
-@pytest.mark.parametrize("operation", REDUCTIONS, ids=ident)
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", SUM))
-@given(n=st.integers(0, 5000), whole=st.booleans(), seed=seeds, extreme=st.integers(0, 4999))
-@example(n=0, whole=True, seed=0, extreme=0)
-@example(n=1, whole=True, seed=0, extreme=0)
-@example(n=4999, whole=True, seed=0, extreme=0)
-@example(n=4999, whole=True, seed=0, extreme=4998)
-def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
-    check_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme % max(n, 1))
+@given(n=st.integers(0, 5000), seed=seeds, extreme=st.integers(0, 4999))
+@example(n=0, seed=0, extreme=0)
+@example(n=1, seed=0, extreme=0)
+@example(n=4999, seed=0, extreme=0)
+@example(n=4999, seed=0, extreme=4998)
+def test_cpu_reduction(cpu, variant, dtype, n, seed, extreme):
+    for operation, whole in ((SUM, True), (SUM, False), (MINIMUM, False), (MAXIMUM, False)):
+        check_reduction(cpu, task(operation, (n,), dtype, variant=variant), whole, seed, extreme % max(n, 1))
 
 
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", VECTOR_ADD))
@@ -430,7 +425,7 @@ def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
 @example(n=1, starts=(0, 0, 0), seed=0)
 @example(n=4999, starts=(0, 1, 2), seed=0)
 def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
-    check_vector_add(cpu, variant, dtype, n, starts, seed)
+    check_vector_add(cpu, task(VECTOR_ADD, (n,), dtype, variant=variant), starts, seed)
 
 
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", LATENCY))
@@ -445,11 +440,11 @@ def test_cpu_bandwidth(cpu, variant, dtype, n, k, seed):
     check_bandwidth(cpu, variant, n, k, seed)
 
 
-@pytest.mark.parametrize("operation", [COPY, SCALE], ids=ident)
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", COPY))
 @given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 2), seed=seeds)
-def test_cpu_copy(cpu, operation, variant, dtype, n, starts, seed):
-    check_copy(cpu, operation, variant, dtype, n, starts, seed)
+def test_cpu_copy(cpu, variant, dtype, n, starts, seed):
+    for operation in (COPY, SCALE):
+        check_copy(cpu, task(operation, (n,), dtype, variant=variant), starts, seed)
 
 
 @pytest.fixture(autouse=True)
@@ -477,18 +472,17 @@ def test_cuda_matmul(gpu, variant, dtype, tile):
     for shape, (alpha, beta) in itertools.product(some(GPU_SHAPES), ((1.5, 0.5), (-2.0, 0.0))):
         if variant.exact:
             shape = tuple(-(-size // tile) * tile for size in shape)
-        check_matmul(gpu, variant, dtype, shape, alpha, beta, 1, tile)
+        check_matmul(gpu, matmul(variant, dtype, shape, alpha, beta, tile or 0))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", SUM))
 def test_cuda_reduction(gpu, variant, dtype):
     for n in some(GPU_LENGTHS):
-        check_reduction(gpu, SUM, variant, dtype, n, True, 1)
-        if 0 < n < 20_000:
-            check_reduction(gpu, SUM, variant, dtype, n, False, 1)
+        for whole in (True, False) if 0 < n < 20_000 else (True,):
+            check_reduction(gpu, task(SUM, (n,), dtype, variant=variant), whole)
         for operation, extreme in itertools.product((MINIMUM, MAXIMUM), sorted({0, n // 2, max(n - 1, 0)})):
-            check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
+            check_reduction(gpu, task(operation, (n,), dtype, variant=variant), False, extreme=extreme)
 
 
 @pytest.mark.gpu
@@ -517,9 +511,9 @@ def test_cuda_sums_of_several_lengths_follow_each_other(gpu, variant, dtype):
 def test_cuda_sums_by_the_grid_for_long_vectors(gpu, dtype):
     flagged = SUM.variant("flagged")
     always = dataclasses.replace(flagged, geometry=dataclasses.replace(flagged.geometry, long=1))
-    for n in (1, 8191, 8192, 2_162_689, 9_000_003):
-        check_reduction(gpu, SUM, always, dtype, n, True, 1)
-    check_reduction(gpu, SUM, flagged, dtype, flagged.geometry.long + 5, True, 1)
+    lengths = (1, 8191, 8192, 2_162_689, 9_000_003)
+    for variant, n in [*((always, n) for n in lengths), (flagged, flagged.geometry.long + 5)]:
+        check_reduction(gpu, task(SUM, (n,), dtype, variant=variant))
 
 
 def check_divided(gpu, product: Task, runs: int) -> None:
@@ -533,11 +527,20 @@ def check_divided(gpu, product: Task, runs: int) -> None:
     for _ in range(runs):
         gpu.copy(inputs["C"], arrays["C"])
         run_once(gpu, run)
-        got = guarded["C"].content()
-        verdict = judge(got)
-        assert verdict.passed, verdict.where
-        results.add(got.tobytes())
+        results.add(guarded["C"].content().tobytes())
     assert len(results) == 1
+    verdict = judge(guarded["C"].content())
+    assert verdict.passed, verdict.where
+
+
+def builds_of(name: str, dtypes: tuple[str, ...] = ()) -> list:
+    """Test parameters: each build of a rung, whatever the shape, in its types; of stream_k_dmma those that divide."""
+    rung = MATMUL.variant(name)
+    return [
+        pytest.param(dataclasses.replace(rung, geometry=build), dtype, id=f"{name}-{dtype}-{i}")
+        for dtype in dtypes or rung.dtypes
+        for i, build in enumerate(rung.geometry.builds()[1::2] if name == "stream_k_dmma" else rung.geometry.builds())
+    ]
 
 
 # on 132 multiprocessors: parts of six tiles, of 156 and of 169; a whole tile each and parts of 192; no parts
@@ -545,12 +548,12 @@ def check_divided(gpu, product: Task, runs: int) -> None:
 @pytest.mark.parametrize(
     "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
 )
-@pytest.mark.parametrize("name", ["stream_k", "stream_k_fma", "stream_k_wgmma"])
+@pytest.mark.parametrize("name", ["stream_k", "stream_k_fma", "stream_k_wgmma", "stream_k_dmma"])
 def test_cuda_tiles_are_divided(gpu, name, shape):
-    variant = MATMUL.variant(name)
-    for geometry in variant.geometry.builds():
-        build = dataclasses.replace(variant, geometry=geometry)
-        check_divided(gpu, task(MATMUL, shape, (variant.dtypes or MATMUL.dtypes)[0], variant=build), 20)
+    for build in builds_of(name, (MATMUL.dtypes_of(MATMUL.variant(name))[0],)):
+        variant, dtype = build.values
+        assert name != "stream_k_dmma" or variant.geometry.choices[0].divided
+        check_divided(gpu, task(MATMUL, shape, dtype, variant=variant), 20)
 
 
 @pytest.mark.gpu
@@ -577,12 +580,18 @@ def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
         assert gpu.placed(dataclasses.replace(anywhere, multiprocessors=7)).multiprocessors == 7
 
 
+TILED = {  # rungs whose tile depends on the shape, and shapes with ends of tiles
+    **dict.fromkeys(("split_k", "fixed_parts_fma", "split_k_dmma"), ((130, 201, 77), (100, 132, 640))),
+    "stream_k_dmma": ((130, 202, 76), (101, 133, 641), (64, 128, 0)),
+    "persistent_dmma": ((130, 202, 76), (1001, 133, 641), (2600, 2500, 48), (64, 128, 0)),
+}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("variant", SPLITS)
-def test_cuda_every_tile_of_split_k(gpu, variant):
-    (dtype,) = variant.dtypes
-    for shape, (alpha, beta) in itertools.product(((130, 201, 77), (100, 132, 640)), ((1.5, 0.5), (-2.0, 0.0))):
-        check_matmul(gpu, variant, dtype, shape, alpha, beta, 1)
+@pytest.mark.parametrize(("variant", "dtype"), [build for name in TILED for build in builds_of(name)])
+def test_cuda_every_tile(gpu, variant, dtype):
+    for shape, (alpha, beta) in itertools.product(TILED[variant.name], ((1.5, 0.5), (-2.0, 0.0))):
+        check_matmul(gpu, matmul(variant, dtype, shape, alpha, beta))
 
 
 @pytest.mark.gpu
@@ -602,52 +611,24 @@ def test_cuda_builds_of_random_products(gpu, name, dtype, data):
     m = data.draw(st.integers(1, 200) | st.integers(1, 900))
     n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))
     variant = dataclasses.replace(rung, geometry=build)
-    check_matmul(gpu, variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5))), 1)
+    check_matmul(gpu, matmul(variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5)))))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(43, 377, 21), (68, 922, 7304), (655, 476, 4570), (4580, 121, 1430)], ids=str)
 @pytest.mark.parametrize("name", ["cublas", "cublaslt"])
 def test_cuda_libraries_round_no_parts_of_sums_to_16_bits(gpu, name, shape):
-    check_matmul(gpu, MATMUL.variant(name), "bfloat16", shape, 1.5, 0.5, 1)
+    check_matmul(gpu, matmul(MATMUL.variant(name), "bfloat16", shape))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("build", [each for each in MATMUL.variant("stream_k_dmma").geometry.builds()][1::2], ids=str)
-def test_cuda_every_tile_of_stream_k_dmma(gpu, build):
-    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=build)
-    assert build.choices[0].divided
-    for shape, (alpha, beta) in itertools.product(
-        ((130, 202, 76), (101, 133, 641), (64, 128, 0)), ((1.5, 0.5), (-2.0, 0.0))
-    ):
-        check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
-    for shape in ((1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256)):
-        check_divided(gpu, task(MATMUL, shape, "float64", variant=variant), 5)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("choice", MATMUL.variant("persistent_dmma").geometry.choices, ids=str)
-def test_cuda_every_tile_of_persistent_dmma(gpu, choice):
-    rung = MATMUL.variant("persistent_dmma")
-    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, choices=(choice,)))
-    for shape, (alpha, beta) in itertools.product(
-        ((130, 202, 76), (1001, 133, 641), (2600, 2500, 48), (64, 128, 0)), ((1.5, 0.5), (-2.0, 0.0))
-    ):
-        check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("choice", MATMUL.variant("persistent_dmma").geometry.choices, ids=str)
-def test_cuda_a_stage_of_persistent_dmma_is_not_overwritten_while_it_is_read(gpu, choice):
+@pytest.mark.parametrize(("variant", "dtype"), builds_of("persistent_dmma"))
+def test_cuda_a_stage_of_persistent_dmma_is_not_overwritten_while_it_is_read(gpu, variant, dtype):
     """Without a fence, TMA overwrote stages that warps still loaded from, in some tiles, if blocks had several."""
-    rung = MATMUL.variant("persistent_dmma")
-    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, choices=(choice,)))
     rng, shape = np.random.default_rng(1), (3072, 3072, 512)
     a, b, c = (rng.uniform(-1, 1, size) for size in ((3072, 512), (512, 3072), (3072, 3072)))
-    arrays = {name: gpu.empty(x.shape, "float64") for name, x in (("A", a), ("B", b), ("C", c))}
-    gpu.copy(a, arrays["A"])
-    gpu.copy(b, arrays["B"])
-    run = gpu.prepare(task(MATMUL, shape, "float64", {"alpha": 1.5, "beta": 0.5}, variant), arrays)
+    arrays = {name: gpu.upload(x) for name, x in (("A", a), ("B", b), ("C", c))}
+    run = gpu.prepare(matmul(variant, dtype, shape), arrays)
     result, truth = np.empty_like(c), 1.5 * (a @ b) + 0.5 * c
     for _ in range(5):
         gpu.copy(c, arrays["C"])
@@ -671,9 +652,9 @@ def test_cuda_every_tile_of_skinny(gpu, dtype, tile):
     geometry = dataclasses.replace(SKINNY.geometry[dtype], choices=(tile,))
     variant = dataclasses.replace(SKINNY, geometry={dtype: geometry})
     m, n, k = tile.rows, tile.columns, tile.depth * tile.slices * tile.parts
-    check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
-    check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
-    check_matmul(gpu, variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0, 1)
+    check_matmul(gpu, matmul(variant, dtype, (m, n, 4 * k)))
+    check_matmul(gpu, matmul(variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0))
+    check_matmul(gpu, matmul(variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0))
 
 
 @pytest.mark.gpu
@@ -681,7 +662,7 @@ def test_cuda_every_tile_of_skinny(gpu, dtype, tile):
 def test_cuda_narrow_products(gpu, dtype):
     for narrow, length in itertools.product((1, 2, 3, 8, 16, 17), (515, 4100, 8193, 16388)):
         for shape in ((narrow, length, 777), (length, narrow, 777)):
-            check_matmul(gpu, SKINNY, dtype, shape, 1.5, 0.5, 1)
+            check_matmul(gpu, matmul(SKINNY, dtype, shape))
 
 
 def test_skinny_picks_a_tile_as_narrow_as_c():
@@ -695,46 +676,31 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 assert 1 <= tile.parts <= 8 and (tile.parts == 1 or tile.parts * tile.slices * tile.depth <= 4096)
 
 
-# 16-bit rungs of which each build is run whatever the shape
-EVERY_BUILD = ("persistent", "multicast", "split_k_wgmma", "undivided_wgmma", "stream_k_wgmma")
-
-
-SIXTEEN_BIT_RUNGS = [
-    pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{variant.name}-{i}")
+# rungs of which each build is run whatever the shape
+EVERY_BUILD = (
+    *("persistent", "multicast", "split_k_wgmma", "undivided_wgmma", "stream_k_wgmma"),
+    *("tf32", "three_fp16", "int8_transposed"),
+)
+SIXTEEN_BITS = ("float16", "bfloat16")
+VIEWED = [build for name in EVERY_BUILD for build in builds_of(name)] + [
+    pytest.param(variant, dtype, id=f"{variant.name}-{dtype}")
     for variant in MATMUL.ladder
-    if variant.dtypes == ("float16", "bfloat16")
-    for i, geometry in enumerate(variant.geometry.builds() if variant.name in EVERY_BUILD else [variant.geometry])
+    if variant.dtypes == SIXTEEN_BITS and variant.name not in EVERY_BUILD
+    for dtype in SIXTEEN_BITS
 ]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("variant", SIXTEEN_BIT_RUNGS)
-def test_cuda_sixteen_bit_views(gpu, variant, dtype):
+@pytest.mark.parametrize(("variant", "dtype"), VIEWED)
+def test_cuda_views(gpu, variant, dtype):
     """Rows at multiples of 16 bytes, which TMA takes, and others; tiles inside and at the ends of C; no terms."""
-    for first, pitch in ((0, 0), (8, 8), (3, 1), (8, 1)):
-        for shape in ((300, 520, 136), (131, 77, 201), (257, 264, 64), (40, 24, 0)):
-            check_matmul(gpu, variant, dtype, shape, 1.5, 0.5, 1, first=first, pitch=pitch)
-        check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
-
-
-IN_OTHER_ARITHMETIC = [  # each tile and number of parts, whatever the shape
-    pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{name}-{i}")
-    for name in ("tf32", "three_fp16", "int8_transposed")
-    for variant in [MATMUL.variant(name)]
-    for i, geometry in enumerate(variant.geometry.builds())
-]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("variant", IN_OTHER_ARITHMETIC)
-def test_cuda_views_of_rungs_in_another_arithmetic(gpu, variant):
-    """Rows at multiples of 16 bytes and others; tiles inside and at the ends of C; many terms, few and none."""
-    (dtype,) = variant.dtypes
-    for first, pitch in ((0, 0), (4, 4), (3, 1), (1, 4)):
-        for shape in ((300, 520, 136), (131, 77, 201), (257, 385, 640), (70, 45, 16), (40, 24, 0)):
-            check_matmul(gpu, variant, dtype, shape, 1.5, 0.5, 1, first=first, pitch=pitch)
-        check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+    layouts, shapes = ((0, 0), (4, 4), (3, 1), (1, 4)), ((257, 385, 640), (70, 45, 16))
+    if dtype in SIXTEEN_BITS:
+        layouts, shapes = ((0, 0), (8, 8), (3, 1), (8, 1)), ((257, 264, 64),)
+    products = [matmul(variant, dtype, shape) for shape in ((300, 520, 136), (131, 77, 201), (40, 24, 0), *shapes)]
+    products.append(matmul(variant, dtype, (129, 257, 200), -2.0, 0.0))
+    for viewed, (first, pitch) in itertools.product(products, layouts):
+        check_matmul(gpu, viewed, first=first, pitch=pitch)
 
 
 @pytest.mark.gpu
@@ -742,9 +708,8 @@ def test_cuda_views_of_rungs_in_another_arithmetic(gpu, variant):
 def test_cuda_libraries_multiply_int8_after_a_transposition(gpu, variant):
     """Matrices that CuPy transposes and one that cuBLASLt does, whole ones and parts of wider ones."""
     for shape in ((12, 20, 36), (5, 1028, 1500), (40, 2052, 1028)):
-        for first, pitch in ((0, 0), (16, 16)):
-            check_matmul(gpu, variant, "int8", shape, 2, 3, 1, first=first, pitch=pitch)
-            check_matmul(gpu, variant, "int8", shape, 1, 0, 1, first=first, pitch=pitch)
+        for (first, pitch), (alpha, beta) in itertools.product(((0, 0), (16, 16)), ((2, 3), (1, 0))):
+            check_matmul(gpu, matmul(variant, "int8", shape, alpha, beta), first=first, pitch=pitch)
 
 
 # few rows, a multiple of 4 columns and no more, ends of tiles, and matrices that cuBLASLt transposes
@@ -761,7 +726,7 @@ def test_cuda_libraries_multiply_float8_exactly(gpu, variant, dtype):
     """Whole matrices and parts of wider ones, C read and not."""
     for shape, (first, pitch) in itertools.product(FLOAT8_SHAPES, ((0, 0), (16, 16), (0, 48))):
         for alpha, beta in ((1.5, 0.5), (-2.0, 0.0), (0.0625, -4.0)):
-            check_matmul(gpu, variant, dtype, shape, alpha, beta, 1, first=first, pitch=pitch)
+            check_matmul(gpu, matmul(variant, dtype, shape, alpha, beta), first=first, pitch=pitch)
 
 
 @pytest.mark.gpu
@@ -874,7 +839,7 @@ def test_a_gpu_describes_itself(gpu):
 def test_cuda_vector_add(gpu, variant, dtype):
     for n in some(GPU_LENGTHS):
         for starts in ((0, 0, 0), (1, 1, 1), (3, 3, 3), (0, 1, 2)):  # alike to 16 bytes, and not
-            check_vector_add(gpu, variant, dtype, n, starts, 1)
+            check_vector_add(gpu, task(VECTOR_ADD, (n,), dtype, variant=variant), starts)
 
 
 @pytest.mark.gpu
@@ -901,7 +866,7 @@ def test_cuda_bandwidth(gpu, variant, dtype):
 def test_cuda_copy(gpu, operation, variant, dtype):
     for n in some(GPU_LENGTHS):
         for starts in ((0, 0), (1, 1), (0, 1)):
-            check_copy(gpu, operation, variant, dtype, n, starts, 1)
+            check_copy(gpu, task(operation, (n,), dtype, variant=variant), starts)
 
 
 @pytest.mark.gpu

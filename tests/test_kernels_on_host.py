@@ -286,12 +286,13 @@ CHECKS = {
 }
 
 
-def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+def cases(rung: Task) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
+    operation, variant = rung.operation, rung.variant
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        constants = Task(operation, variant, (), dtype, multiprocessors=MULTIPROCESSORS).macros
+        constants = dataclasses.replace(rung, tile=0).macros
         if "ROWS" in constants:  # several blocks each way, however large they are
             rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
             whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
@@ -309,46 +310,29 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
     if operation.dimensions == ("n", "k"):
         shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (20484, 11)]
         return [(shape, {"k": shape[1]}) for shape in shapes if shape[0] <= (variant.capacity or shape[0])]
-    geometry = variant.geometry_of(dtype)
-    threads = int(np.prod(geometry.block))
-    block = threads * geometry.per_thread
+    threads = int(np.prod(rung.geometry.block))
+    block = threads * rung.geometry.per_thread
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
     if operation.kernels == "reduction":
         lengths += [threads * block, threads * block + 1]
     return [((length,), operation.scalars) for length in lengths]
 
 
-def run(
-    kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, parameters, order, checked=True, starts=()
-) -> None:
+def run(kernel: HostKernel, task: Task, order: str, checked: bool = True, starts=()) -> None:
     """Run all launches of a rung at one shape and check what comes out.
 
     ``starts`` moves the first elements of the operands by so many from where the allocator puts them.
     """
-    operation = RUNG_OF[name][0]
-    task = task_of(name, dtype, tile, shape, parameters)
-    inputs = operation.draw(np.random.default_rng([*shape, ORDERS.index(order)]), task)
-    arrays = launched(kernel, name, dtype, tile, shape, parameters, inputs, order, checked, starts)
-    CHECKS[operation.name](inputs, arrays, parameters, dtype)
+    inputs = task.operation.draw(np.random.default_rng([*task.shape, ORDERS.index(order)]), task)
+    arrays = launched(kernel, task, inputs, order, checked, starts)
+    CHECKS[task.operation.name](inputs, arrays, task.scalars, task.dtype)
 
 
-def launched(
-    kernel: HostKernel,
-    name: str,
-    dtype: str,
-    tile: int | None,
-    shape,
-    parameters,
-    inputs,
-    order,
-    checked=True,
-    starts=(),
-) -> dict[str, np.ndarray]:
+def launched(kernel: HostKernel, task: Task, inputs, order: str, checked: bool = True, starts=()) -> dict:
     """Run all launches of a rung on copies of ``inputs``, and return all its arrays."""
-    operation, _ = RUNG_OF[name]
-    task = task_of(name, dtype, tile, shape, parameters)
+    operation, dtype = task.operation, task.dtype
     arrays = {key: (padded if task.variant.pitched else on_device)(array) for key, array in inputs.items()}
-    lengths = dict(zip(operation.dimensions, shape, strict=True))
+    lengths = dict(zip(operation.dimensions, task.shape, strict=True))
     for operand in operation.operands:
         if operand.role == "out":
             arrays[operand.name] = poison(tuple(lengths[d] for d in operand.dimensions), dtype)
@@ -364,36 +348,32 @@ def launched(
     return arrays
 
 
-def complaints(
-    build,
-    name: str,
-    dtype: str,
-    tile: int | None,
-    *,
-    text: str = "",
-    checked: bool = True,
-    every_order: bool = False,
-    step: int = 1,
-) -> Iterator[str]:
+def compiled(build, rung: Task, text: str = "") -> HostKernel:
+    """Compile a rung, or a text in its place, for the host."""
+    name = f"{rung.operation.name}/{rung.variant.name}"
+    return build(text or source(name), rung.operation.kernels, defines(name, rung.dtype, rung.tile))
+
+
+def complaints(build, rung: Task, *, text="", checked=True, every_order=False, step=1) -> Iterator[str]:
     """Reports about a rung, or about a text in its place, for each shape, in one of the orders or in all.
 
     A misuse of memory or of a barrier is reported in any order.
     """
-    operation, variant = RUNG_OF[name]
-    kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    tried = cases(operation, variant, dtype)[::step]
+    variant, tile, kernel = rung.variant, rung.tile, compiled(build, rung, text)
+    faulty = FAULTY.get(f"{rung.operation.name}/{variant.name}", "no report")
+    tried = cases(rung)[::step]
     turns = zip(tried, itertools.cycle(ORDERS), strict=False)
     if every_order:  # those first that find most
         turns = itertools.product(tried[::-1], ORDERS[::-1])
     for (shape, parameters), order in turns:
         try:
-            run(kernel, name, dtype, tile, shape, parameters, order, checked)
+            run(kernel, dataclasses.replace(rung, shape=shape, scalars=parameters), order, checked)
         except WrongResult as error:
             if variant.exact and any(size % tile for size in shape):
                 continue  # as its record says; but it stays within bounds
             yield f"{shape}, {parameters}, {order} order: {error}"
         except KernelError as error:
-            if FAULTY.get(name, "no report") in str(error) and any(size % tile for size in shape):
+            if faulty in str(error) and any(size % tile for size in shape):
                 continue
             yield f"{shape}, {parameters}, {error}"
 
@@ -401,28 +381,29 @@ def complaints(
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_and_stays_in_bounds(build, name, dtype, tile):
     """At every shape in the usual type; another type has the same indices, and every other shape."""
-    assert list(complaints(build, name, dtype, tile, step=1 if dtype == usual_type(name, True) else 2)) == []
+    step = 1 if dtype == usual_type(name, True) else 2
+    assert list(complaints(build, task_of(name, dtype, tile), step=step)) == []
 
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_the_faults_of_a_lesson_are_reported(build, monkeypatch, name):
     said = FAULTY[name]
     monkeypatch.delitem(FAULTY, name)
-    found = list(complaints(build, name, "float32", 16))
+    found = list(complaints(build, task_of(name, "float32", 16)))
     assert any(said in complaint for complaint in found)
     assert not any(complaint.startswith(("(64, 64, 64)", "(32, 96, 64)")) for complaint in found)
 
 
 def test_elements_outside_the_matrices_change_no_result_of_kernel11(build):
     """It loads them: as 003 prints it, it is right wherever the memory behind A and B is readable."""
-    name = "matmul/tiled_unclamped"
-    operation, variant = RUNG_OF[name]
-    kernel = build(source(name), operation.kernels, defines(name, "float64", 8))
-    for shape, parameters in cases(operation, variant, "float64"):
-        inputs = operation.draw(np.random.default_rng(shape), task_of(name, "float64", 8, shape, parameters))
-        behind = {key: np.full((variant.guard_rows, inputs[key].shape[1]), 1e30) for key in "AB"}
+    rung = task_of("matmul/tiled_unclamped", "float64", 8)
+    kernel = compiled(build, rung)
+    for shape, parameters in cases(rung):
+        product = dataclasses.replace(rung, shape=shape, scalars=parameters)
+        inputs = rung.operation.draw(np.random.default_rng(shape), product)
+        behind = {key: np.full((rung.variant.guard_rows, inputs[key].shape[1]), 1e30) for key in "AB"}
         guarded = inputs | {key: np.concatenate([inputs[key], rows]) for key, rows in behind.items()}
-        arrays = launched(kernel, name, "float64", 8, shape, parameters, guarded, "random")
+        arrays = launched(kernel, product, guarded, "random")
         check_matmul(inputs, arrays, parameters, "float64")
 
 
@@ -450,13 +431,13 @@ def test_a_lesson_differs_from_its_counterpart_in_its_idea_only(build, name):
 @functools.cache  # a counterpart has several lessons
 def numbers_of(build, name: str, tile: int | None) -> dict[str, int]:
     """Return the counts of a rung in the emulation; sectors and conflicts beyond the minimum for its bytes."""
-    operation = RUNG_OF[name][0]
     shape = (128, 128, 32) if name.startswith("matmul") else (4096,)
-    kernel = build(source(name), operation.kernels, defines(name, "float32", tile))
-    inputs = operation.draw(np.random.default_rng(1), task_of(name, "float32", tile, shape, operation.scalars))
+    task = task_of(name, "float32", tile, shape, RUNG_OF[name][0].scalars)
+    kernel = compiled(build, task)
+    inputs = task.operation.draw(np.random.default_rng(1), task)
     kernel.counted = True
     try:
-        launched(kernel, name, "float32", tile, shape, operation.scalars, inputs, "random")
+        launched(kernel, task, inputs, "random")
         found = counts.read(kernel.counts(), 1)
     finally:
         kernel.counted = False
@@ -491,19 +472,29 @@ DMMA_TILES = [  # of one slice, or with slices of one warp
 ]
 
 
-def multiplied(build, task: Task, order: str, text: str, macros, pads=(0, 0, 0), outside=0, rounded=None) -> dict:
+def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
+    """Return the nearest numbers of 11 bits."""
+    fraction, exponent = np.frexp(x.astype(np.float64))
+    return np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
+
+
+def multiplied(build, task: Task, order: str, text: str, macros=None, pads=(0, 0, 0)) -> dict:
     """Run a product on the host, hold C to the bound, and return all arrays.
 
-    Rows of the operands are ``pads`` elements longer, which are ``outside``; the bound is that of ``rounded`` inputs.
+    Rows of the operands are ``pads`` elements longer, which are NaN. Of a rung that rounds its inputs to TF32, the
+    bound is that of the rounded ones.
     """
     inputs, arrays = task.operation.draw(np.random.default_rng(task.shape), task), {}
     for (name, x), pad in zip(inputs.items(), pads, strict=True):
+        outside = task.element.poison
         arrays[name] = on_device(np.pad(x, ((0, 0), (0, pad)), constant_values=outside))[:, : x.shape[1]]
     arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
+    constants = tuple(f"-D{key}={value}" for key, value in (macros or task.macros).items())
     for launch in task.geometry.launches(task, arrays):
-        constants = tuple(f"-D{key}={value}" for key, value in macros.items())
         build(text, launch.function or "matmul", constants)(launch, order, True, launch.shared_bytes)
-    check_matmul(rounded(inputs) if rounded else inputs, arrays, task.scalars, task.dtype)
+    if task.arithmetic.input_roundoff:
+        inputs |= {name: rounded_to_tf32(inputs[name]) for name in "AB"}
+    check_matmul(inputs, arrays, task.scalars, task.dtype)
     return arrays
 
 
@@ -581,11 +572,11 @@ def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(buil
 
 @pytest.mark.parametrize(("name", "dtype", "tile"), [b for b in HOST_BUILDS if b.values[0].startswith("vector_add/")])
 def test_vectors_may_start_anywhere(build, name, dtype, tile):
-    operation, variant = RUNG_OF[name]
-    kernel = build(source(name), operation.kernels, defines(name, dtype, tile))
+    rung = task_of(name, dtype, tile)
+    kernel = compiled(build, rung)
     starts, orders = ((1, 1, 1), (3, 3, 3), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 2, 3)), itertools.cycle(ORDERS)
-    for first, (shape, parameters) in itertools.product(starts, cases(operation, variant, dtype)):
-        run(kernel, name, dtype, tile, shape, parameters, next(orders), starts=first)
+    for first, (shape, parameters) in itertools.product(starts, cases(rung)):
+        run(kernel, dataclasses.replace(rung, shape=shape, scalars=parameters), next(orders), starts=first)
 
 
 FLAGGED = source("sum/flagged")
@@ -618,18 +609,18 @@ def test_launches_of_flagged_follow_each_other(build, dtype):
     check_launches_in_a_row(build, FLAGGED, dtype)
 
 
-def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: str = "") -> set[bytes]:
+def results_in_all_orders(build, rung: Task, text: str = "") -> set[bytes]:
     """What a rung, or a text in its place, makes of real numbers: each other order of additions rounds differently."""
-    operation, variant = RUNG_OF[name]
-    kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    shape, parameters = cases(operation, variant, dtype)[-1]
-    if variant.exact or variant.guard_rows:
+    kernel, operation, tile = compiled(build, rung, text), rung.operation, rung.tile
+    shape, parameters = cases(rung)[-1]
+    if rung.variant.exact or rung.variant.guard_rows:
         shape = (3 * tile, 2 * tile, 4 * tile)
+    rung = dataclasses.replace(rung, shape=shape, scalars=parameters)
     rng = np.random.default_rng(shape)
-    drawn = operation.draw(rng, task_of(name, dtype, tile, shape, parameters))
-    inputs = {key: rng.uniform(-1, 1, array.shape).astype(dtype) for key, array in drawn.items()}
-    (result,) = (operand.name for operand in operation.operands if operand.role != "in")
-    return {launched(kernel, name, dtype, tile, shape, parameters, inputs, order)[result].tobytes() for order in ORDERS}
+    inputs = {
+        key: rng.uniform(-1, 1, array.shape).astype(rung.dtype) for key, array in operation.draw(rng, rung).items()
+    }
+    return {launched(kernel, rung, inputs, order)[operation.output.name].tobytes() for order in ORDERS}
 
 
 @pytest.mark.slow
@@ -639,7 +630,7 @@ def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: 
 )
 def test_a_deterministic_rung_gives_the_same_bits_in_every_order(build, name, dtype, tile):
     assert RUNG_OF[name][1].deterministic
-    assert len(results_in_all_orders(build, name, dtype, tile)) == 1
+    assert len(results_in_all_orders(build, task_of(name, dtype, tile))) == 1
 
 
 @pytest.mark.parametrize(
@@ -656,9 +647,9 @@ def test_a_deterministic_rung_gives_the_same_bits_in_every_order(build, name, dt
 def test_additions_in_no_fixed_order_are_found(build, name, old, new):
     text = with_headers(name)
     assert text.count(old) == 1, f"{name}.cu has changed: adapt this list"
-    text = text.replace(old, new)
-    assert not list(complaints(build, name, "float32", None, text=text)), "whole numbers are summed exactly"
-    assert len(results_in_all_orders(build, name, "float32", None, text)) > 1
+    text, rung = text.replace(old, new), task_of(name, "float32", None)
+    assert not list(complaints(build, rung, text=text)), "whole numbers are summed exactly"
+    assert len(results_in_all_orders(build, rung, text)) > 1
 
 
 # ---- the header finds what it is there for ----
@@ -695,7 +686,7 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
         """Of all types, as one may be the only one that passes a barrier."""
         dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])[::-1]
         return itertools.chain.from_iterable(
-            complaints(build, name, each, tile, text=text, every_order=True, **options) for each in dtypes
+            complaints(build, task_of(name, each, tile), text=text, every_order=True, **options) for each in dtypes
         )
 
     assert any(report in each for each in said() for report in reports)
@@ -714,7 +705,8 @@ def test_a_fault_of_a_rung_is_found(build, name, old, new, said):
         return
     operation, variant = RUNG_OF[name]
     dtype = "float32" if "float32" in operation.dtypes_of(variant) else "int32"
-    assert any(re.search(said, found) for found in complaints(build, name, dtype, widest_tile(name), text=text))
+    rung = task_of(name, dtype, widest_tile(name))
+    assert any(re.search(said, found) for found in complaints(build, rung, text=text))
 
 
 def test_the_checksum_has_every_byte_once(build):
@@ -752,4 +744,4 @@ def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
     few, many = (dataclasses.replace(asked, multiprocessors=sms).picked for sms in (46, 170))
     assert (few.variant.name, few.macros) != (many.variant.name, many.macros)
     for task, order in zip((few, many), ORDERS, strict=False):
-        multiplied(build, task, order, kernels.source(operation, task.variant).read_text(), task.macros)
+        multiplied(build, task, order, kernels.source(operation, task.variant).read_text())

@@ -31,10 +31,11 @@ def functions_of(build, variant: Variant, text: str = HEADER.read_text()) -> Cal
     return functools.partial(build, text, options=tuple(f"-D{key}={value}" for key, value in macros.items()))
 
 
-def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"):
+def multiply(variant, matrices, scalars=(1.0, 0.0), *, functions, order="random"):
     """Run a rung, with the product of the layers by NumPy; return C and the workspace."""
+    a, b, c = matrices
     (m, k), n = a.shape, b.shape[1]
-    product = task(MATMUL, (m, n, k), "float64", {"alpha": alpha, "beta": beta}, variant)
+    product = task(MATMUL, (m, n, k), "float64", dict(zip(("alpha", "beta"), scalars, strict=True)), variant)
     workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c), **workspace}
     for launch in product.geometry.launches(product, arrays):
@@ -68,14 +69,18 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
-@given(rng=matrices, m=st.integers(1, 9), n=st.integers(1, 40), k=st.integers(0, 140), spread=st.integers(0, 40))
+@given(
+    rng=matrices,
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 40), st.integers(0, 140)),
+    spread=st.integers(0, 40),
+)
 @settings(max_examples=3, deadline=None)
-def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k, spread):
-    functions, moduli = functions_of(build, variant), variant.geometry.moduli
+def test_integers_and_products_are_those_of_python(build, variant, rng, shape, spread):
+    (m, n, k), functions, moduli = shape, functions_of(build, variant), variant.geometry.moduli
     a, b = (rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size) for size in ((m, k), (k, n)))
     c = rng.standard_normal((m, n))
     alpha, beta = 1.5, -0.25
-    got, workspace = multiply(variant, a, b, c, alpha, beta, functions=functions)
+    got, workspace = multiply(variant, (a, b, c), (alpha, beta), functions=functions)
     half = math.prod(moduli) // 2
     scaled = []
     for name, vectors in (("scales_a", a), ("scales_b", b.T)):
@@ -105,9 +110,9 @@ def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k,
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 def test_the_bits_do_not_depend_on_the_order_of_threads(build, order):
     rng, (variant, _) = np.random.default_rng(3), RUNGS
-    a, b, c = (rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5)))
+    matrices = [rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5))]
     results = [
-        multiply(variant, a, b, c, functions=functions_of(build, variant), order=each)[0].tobytes()
+        multiply(variant, matrices, functions=functions_of(build, variant), order=each)[0].tobytes()
         for each in ("random", order)
     ]
     assert results[0] == results[1]
@@ -117,7 +122,7 @@ def test_rows_and_columns_with_infinity_or_nan_are_nan_and_no_others(build):
     (variant, _), rng = RUNGS, np.random.default_rng(5)
     a, b, c = (rng.uniform(-1, 1, size) for size in ((4, 33), (33, 6), (4, 6)))
     a[1, 32], a[2, 0], b[7, 3] = np.inf, np.nan, -np.inf
-    got, _ = multiply(variant, a, b, c, functions=functions_of(build, variant))
+    got, _ = multiply(variant, (a, b, c), functions=functions_of(build, variant))
     expected = np.zeros((4, 6), bool)
     expected[[1, 2]], expected[:, 3] = True, True
     np.testing.assert_array_equal(np.isnan(got), expected)
@@ -130,7 +135,7 @@ def test_the_whole_range_of_exponents(build, of_a, of_b):
     """Also subnormal elements, whose scaling is no float64 number, and products that overflow or underflow."""
     (variant, _), rng = RUNGS, np.random.default_rng(6)
     a, b = (np.ldexp(rng.uniform(0.5, 1, size), of) for size, of in (((2, 9), of_a), ((9, 3), of_b)))
-    got, _ = multiply(variant, a, b, np.full((2, 3), np.nan), functions=functions_of(build, variant))
+    got, _ = multiply(variant, (a, b, np.full((2, 3), np.nan)), functions=functions_of(build, variant))
     exact = [[sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)) for column in b.T] for row in a]
     for row, expected in zip(got, exact, strict=True):
         for x, truth in zip(row, expected, strict=True):
@@ -192,7 +197,7 @@ def test_a_broken_function_gives_a_wrong_result(build, function):
         return (broken if name == function else own)(name)
 
     for functions, is_right in ((own, True), (mixed, False)):
-        got, _ = multiply(variant, a, b, c, 1.5, 0.5, functions=functions)
+        got, _ = multiply(variant, (a, b, c), (1.5, 0.5), functions=functions)
         assert np.allclose(got, right, rtol=0, atol=1e-12) == is_right
 
 

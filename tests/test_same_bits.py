@@ -119,22 +119,23 @@ def test_the_gpu_rung_has_the_bits_of_the_stated_order_for_any_grid(build, dtype
             assert arrays["result"].tobytes() == expected(x), (n, order)
 
 
-def product(
-    build, name: str, dtype: str, shape, geometry=None, order: str = ORDERS[0], inputs=None, scalars=None
-) -> np.ndarray:
-    """The product of a rung on the host; rows of A and C are the first of the same matrices for every m."""
+def rung(name: str, dtype: str, shape, geometry=None, scalars=None) -> Task:
     variant = MATMUL.variant(name)
     variant = dataclasses.replace(variant, geometry=geometry or variant.geometry_of(dtype))
     tile = variant.tiles[-1] if variant.tiles else 0
-    task = Task(MATMUL, variant, shape, dtype, scalars or {"alpha": 1.5, "beta": 0.5}, tile, multiprocessors=2)
-    m, n, k = shape
+    return Task(MATMUL, variant, shape, dtype, scalars or {"alpha": 1.5, "beta": 0.5}, tile, multiprocessors=2)
+
+
+def product(build, task: Task, order: str = ORDERS[0], inputs=None) -> np.ndarray:
+    """The product of a rung on the host; rows of A and C are the first of the same matrices for every m."""
+    m, n, k = task.shape
     largest = dataclasses.replace(task, shape=(MOST_ROWS, n, k))
     drawn = inputs or MATMUL.draw(np.random.default_rng([n, k]), largest)
     arrays = {key: on_device(drawn[key][: each if key != "B" else k]) for key, each in (("A", m), ("B", k), ("C", m))}
     arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items() if key != "ACCUMULATOR")
-    for launch in variant.geometry.launches(task, arrays):
-        kernel = build(whole(kernels.source(MATMUL, variant)), launch.function or "matmul", macros)
+    for launch in task.geometry.launches(task, arrays):
+        kernel = build(whole(kernels.source(MATMUL, task.variant)), launch.function or "matmul", macros)
         kernel(launch, order, True, launch.shared_bytes)
     return arrays["C"]
 
@@ -163,7 +164,7 @@ def rows_of_counterpart(build):
     @cache
     def rows(name: str, dtype: str, n: int, k: int) -> np.ndarray:
         counterpart, geometry = COUNTERPARTS[name]
-        return product(build, counterpart, dtype, (MOST_ROWS, n, k), geometry)
+        return product(build, rung(counterpart, dtype, (MOST_ROWS, n, k), geometry))
 
     return rows
 
@@ -174,7 +175,7 @@ def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, row
     geometry = dataclasses.replace(MATMUL.variant(name).geometry, choices=(choice,))
     shapes = (3, 72, 136), (MOST_ROWS, 72, 136), (70, 33, 75)
     for (m, n, k), order in zip(shapes, ORDERS, strict=True):
-        found = product(build, name, dtype, (m, n, k), geometry, order)
+        found = product(build, rung(name, dtype, (m, n, k), geometry), order)
         assert found.tobytes() == rows_of_counterpart(name, dtype, n, k)[:m].tobytes(), (m, n, k)
 
 
@@ -204,8 +205,8 @@ def sums_of_parts(build):
         for first in range(0, k, part):
             terms = slice(first, min(first + part, k))
             parts = {"A": drawn["A"][:, terms].copy(), "B": drawn["B"][terms].copy(), "C": total}
-            shape = MOST_ROWS, n, terms.stop - first
-            total = total + product(build, "naive", "float32", shape, inputs=parts, scalars=IN_PARTS | {"beta": 0.0})
+            of_part = rung("naive", "float32", (MOST_ROWS, n, terms.stop - first), scalars=IN_PARTS | {"beta": 0.0})
+            total = total + product(build, of_part, inputs=parts)
         return drawn, total + np.float32(0.5) * drawn["C"]
 
     return sums
@@ -219,7 +220,7 @@ def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, sums_
     shapes = (3, 72, 136), (MOST_ROWS, 72, 136), (70, 33, 75), (70, 36, 515)
     for (m, n, k), order in zip(shapes, (*ORDERS, ORDERS[0]), strict=True):
         drawn, expected = sums_of_parts(n, k)
-        found = product(build, name, "float32", (m, n, k), geometry, order, drawn, IN_PARTS)
+        found = product(build, rung(name, "float32", (m, n, k), geometry, IN_PARTS), order, drawn)
         assert found.tobytes() == expected[:m].tobytes(), (m, n, k)
 
 
@@ -228,8 +229,8 @@ def test_a_division_of_k_that_depends_on_m_is_found(build):
     """As split_k divides them for few rows: the tests above would fail."""
     split = MATMUL.variant("split_k").geometry
     few = dataclasses.replace(split, choices=split.choices[:4])  # of one tile, in one part to four
-    rows = product(build, "naive", "float32", (MOST_ROWS, 72, 136))
-    assert product(build, "split_k", "float32", (3, 72, 136), few).tobytes() != rows[:3].tobytes()
+    rows = product(build, rung("naive", "float32", (MOST_ROWS, 72, 136)))
+    assert product(build, rung("split_k", "float32", (3, 72, 136), few)).tobytes() != rows[:3].tobytes()
 
 
 @given(shape=st.tuples(*[st.integers(1, 9000)] * 3), rows=st.integers(1, 9000))

@@ -37,10 +37,9 @@ def task_of(rung: str, dtype: str, shape, beta: float) -> Task:
     return Task(OPERATION, dataclasses.replace(variant, geometry=geometry), shape, dtype, scalars, multiprocessors=132)
 
 
-def multiply(build, rung, dtype, a, b, c, beta=0.0, order="random"):
+def multiply(build, task: Task, a, b, c, order="random"):
     """Run a rung with NumPy's products, which are rounded to the type, on stored elements; return C."""
-    (m, k), n, element = a.shape, b.shape[1], DTYPES[dtype]
-    task = task_of(rung, dtype, (m, n, k), beta)
+    element = task.element
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c)}
     arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
     for launch in task.geometry.launches(task, arrays):
@@ -80,7 +79,7 @@ def test_errors_are_within_the_proved_bound(build, rung, dtype, kind):
     for shape, beta in (((130, 77, 201), 0.5), ((64, 300, 33), 0.0), ((257, 129, 16), 0.5)):
         a, b = drawn(rng, shape, dtype, kind)
         c = element.stored(rng.uniform(-1, 1, (shape[0], shape[1])) if beta else np.full((shape[0], shape[1]), np.nan))
-        got = element.numbers(multiply(build, rung, dtype, a, b, c, beta)).astype(np.longdouble)
+        got = element.numbers(multiply(build, task_of(rung, dtype, shape, beta), a, b, c)).astype(np.longdouble)
         a, b, c = (element.numbers(each).astype(np.longdouble) for each in (a, b, c))
         start = beta * c if beta else 0.0
         truth = 1.5 * (a @ b) + start
@@ -98,5 +97,6 @@ def test_integers_have_exact_products_at_any_shape(build, rung, shape, order, be
     rng = np.random.default_rng(7)
     a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((m, k), (k, n)))
     c = rng.integers(-8, 9, (m, n)).astype(np.float32)
-    got = multiply(build, rung, "float32", a, b, c if beta else np.full_like(c, np.nan), beta, order)
+    old = c if beta else np.full_like(c, np.nan)
+    got = multiply(build, task_of(rung, "float32", shape, beta), a, b, old, order)
     np.testing.assert_array_equal(got, 1.5 * (a @ b) + (beta * c if beta else 0))

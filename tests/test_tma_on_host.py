@@ -22,7 +22,6 @@ from hpcmm.operations.tabled import Tabled
 
 pytestmark = pytest.mark.slow  # compiling large kernels takes most of the time
 
-NAN_BITS = 0x7FFF  # in both 16-bit types
 HANG = "waits for ever at the mbarrier at byte"
 MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
 
@@ -57,8 +56,10 @@ POINTS = [
 ]
 
 
-def task_of(name: str, dtype: str, shape: tuple[int, ...] = (), alpha: float = 1.0, beta: float = 0.0) -> Task:
-    variant = dataclasses.replace(MATMUL.variant(name), geometry=SMALL[name])
+def task_of(name: str, point=((), 1.0, 0.0), dtype: str = "bfloat16", geometry: Tabled | None = None) -> Task:
+    """A product by a rung in its small geometry, or in another one, at a point."""
+    variant = dataclasses.replace(MATMUL.variant(name), geometry=geometry or SMALL[name])
+    shape, alpha, beta = point
     return Task(MATMUL, variant, shape, dtype, {"alpha": alpha, "beta": beta}, 0, MULTIPROCESSORS)
 
 
@@ -66,13 +67,9 @@ def whole_source(name: str) -> str:
     return with_headers(f"matmul/{name}")
 
 
-def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: int = 0) -> dict[str, np.ndarray]:
-    """Run a rung, or a text in its place, at one point, with rows that are ``pitch`` elements longer."""
-    shape, alpha, beta = point
-    of_shape = task_of(name, dtype, shape).macros
-    macros = {key: value for key, value in of_shape.items() if key not in ("REAL", "ACCUMULATOR")}
-    text = text or whole_source(name)
-    return multiplied(build, task_of(name, dtype, shape, alpha, beta), order, text, macros, (pitch,) * 3, NAN_BITS)
+def run(build, task: Task, order: str, text: str = "", pads=(0, 0, 0)) -> bytes:
+    """Run a rung, or a text in its place, hold C to the bound and return it; rows are ``pads`` elements longer."""
+    return multiplied(build, task, order, text or whole_source(task.variant.name), pads=pads)["C"].tobytes()
 
 
 IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and headers with code of the type
@@ -83,7 +80,7 @@ IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and h
 )
 def test_a_rung_is_right_in_every_order(build, name, dtype):
     for point, order in in_orders(*POINTS) if dtype == "bfloat16" else zip(POINTS, ORDERS, strict=False):
-        run(build, name, dtype, point, order)
+        run(build, task_of(name, point, dtype), order)
 
 
 def test_blocks_are_no_more_than_their_waves_need():
@@ -106,18 +103,18 @@ def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch):
     monkeypatch.setitem(SMALL, name, tabled(name, [256, 2, 4], GROUP_ROWS=2))
     shape = (140, 264, 200)
     for beta, order in zip((0.5, 0.0, 0.0), ORDERS, strict=True):  # two tiles for each block
-        run(build, name, "bfloat16", (shape, 1.5, beta), order)
+        run(build, task_of(name, (shape, 1.5, beta)), order)
     text, wait = whole_source(name), "C_BOXES / ROUND - 1>"
     assert text.count(wait) == 1
     with pytest.raises(KernelError, match="race in shared memory"):
-        run(build, name, "bfloat16", (shape, 1.5, 0.0), ORDERS[0], text.replace(wait, "C_BOXES / ROUND>"))
+        run(build, task_of(name, (shape, 1.5, 0.0)), ORDERS[0], text.replace(wait, "C_BOXES / ROUND>"))
 
 
 def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
     monkeypatch.setitem(SMALL, "persistent", tabled("persistent", [64, 3, 1, 64], GROUP_ROWS=2))
-    assert task_of("persistent", "bfloat16").geometry.choices[0].block == 256
+    assert task_of("persistent").geometry.choices[0].block == 256
     for point, order in zip(POINTS, itertools.cycle(ORDERS), strict=False):
-        run(build, "persistent", "bfloat16", point, order)
+        run(build, task_of("persistent", point), order)
 
 
 @pytest.mark.parametrize(
@@ -134,24 +131,18 @@ def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatc
     assert text.count(old) == 1
     with pytest.raises(KernelError, match=said):
         for order in ORDERS:
-            run(build, "persistent", "bfloat16", POINTS[1], order, text.replace(old, new))
+            run(build, task_of("persistent", POINTS[1]), order, text.replace(old, new))
 
 
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
     monkeypatch.setitem(SMALL, "multicast", tabled("multicast", [64, 2, 1, 1], GROUP_ROWS=2))
     for point, order in in_orders(*POINTS):
-        run(build, "multicast", "bfloat16", point, order)
+        run(build, task_of("multicast", point), order)
     text = whole_source("multicast")
     assert text.count("first_row + part, &full") == 1
     with pytest.raises(KernelError, match="wrong result"):
-        run(
-            build,
-            "multicast",
-            "bfloat16",
-            POINTS[0],
-            ORDERS[0],
-            text.replace("first_row + part, &full", "first_row, &full"),
-        )
+        text = text.replace("first_row + part, &full", "first_row, &full")
+        run(build, task_of("multicast", POINTS[0]), ORDERS[0], text)
 
 
 @pytest.mark.parametrize("tile", [[128, 64, 3, [3]], [64, 128, 3, [8]]])
@@ -159,7 +150,7 @@ def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile
     """Two consumers and parts that do not divide the rows; more blocks than steps."""
     monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", tile, GROUP_ROWS=2))
     for point, order in in_orders(((70, 200, 328), 1.5, 0.5), *POINTS):
-        run(build, "split_k_wgmma", "bfloat16", point, order)
+        run(build, task_of("split_k_wgmma", point), order)
 
 
 @pytest.mark.parametrize("tile", [[8, 64, 3, [1]], [48, 128, 2, [3]]])
@@ -167,7 +158,7 @@ def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, til
     """One group of 8 rows; several warpgroups, and more rows than of a tile."""
     monkeypatch.setitem(SMALL, "few_rows_wgmma", tabled("few_rows_wgmma", [-1, *tile]))
     for point, order in zip([*POINTS, ((7, 200, 328), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
-        run(build, "few_rows_wgmma", "bfloat16", point, order)
+        run(build, task_of("few_rows_wgmma", point), order)
 
 
 def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch):
@@ -175,7 +166,7 @@ def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch):
     monkeypatch.setitem(SMALL, "fitted_wgmma", tabled("fitted_wgmma", [208, 128], GROUP_ROWS=2))
     points = [((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)]
     for point, order in zip(points, ORDERS, strict=True):
-        run(build, "fitted_wgmma", "bfloat16", point, order)
+        run(build, task_of("fitted_wgmma", point), order)
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
@@ -183,27 +174,25 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
     monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", [64, 64, 2, [1]], GROUP_ROWS=2))
     text = with_fault("matmul/split_k_wgmma", "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "")
     with pytest.raises(KernelError, match="race in shared memory"):
-        run(build, "split_k_wgmma", "bfloat16", POINTS[0], ORDERS[0], text)
+        run(build, task_of("split_k_wgmma", POINTS[0]), ORDERS[0], text)
 
 
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    for name, shape in itertools.product(
-        ("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))
-    ):
-        run(build, name, "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
+    names, shapes = ("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))
+    for name, shape in itertools.product(names, shapes):
+        run(build, task_of(name, (shape, 1.5, 0.5)), ORDERS[0], pads=(pitch,) * 3)
 
 
 def test_a_warp_of_few_terms_has_several_groups_of_columns(build, monkeypatch):
     monkeypatch.setitem(SMALL, "short_k_mma", tabled("short_k_mma", [128, 96, 1, 2]))
     for point, order in zip([*POINTS[:2], ((300, 203, 37), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
-        run(build, "short_k_mma", "float16", point, order)
+        run(build, task_of("short_k_mma", point, "float16"), order)
 
 
 def test_a_split_product_has_the_same_bits_in_every_order(build):
-    results = {run(build, "split_k_wgmma", "bfloat16", POINTS[0], order)["C"].tobytes() for order in ORDERS}
-    assert len(results) == 1
+    assert len({run(build, task_of("split_k_wgmma", POINTS[0]), order) for order in ORDERS}) == 1
 
 
 DMMA_TILES = [  # with one team, two and three; with one slice, two and four, and rows that slices share unevenly
@@ -221,12 +210,8 @@ def dmma(*numbers: int) -> Tabled:
     return tabled("persistent_dmma", row, constants={"most": most}, GROUP_ROWS=2)
 
 
-def run_dmma(build, geometry: Tabled, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
-    """Run persistent_dmma with a tile on matrices with ``pad`` more columns, hold C to the bound and return it."""
-    variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=geometry)
-    task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
-    text = text or whole_source("persistent_dmma")
-    return multiplied(build, task, order, text, task.macros, (pad,) * 3)["C"].tobytes()
+def of_dmma(geometry: Tabled, shape, beta: float = 0.5) -> Task:
+    return task_of("persistent_dmma", (shape, 1.5, beta), "float64", geometry)
 
 
 @pytest.mark.parametrize("numbers", DMMA_TILES, ids=str)
@@ -234,9 +219,9 @@ def test_persistent_dmma_is_right_in_every_order(build, numbers):
     tile = dmma(*numbers)
     (m, n, *_), k = numbers, tile.choices[0].depth
     for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
-        assert len({run_dmma(build, tile, shape, beta, order) for order in ORDERS}) == 1
+        assert len({run(build, of_dmma(tile, shape, beta), order) for order in ORDERS}) == 1
     for shape, pad in [((1, 2, 3), 0), ((m, n, 0), 0), ((m - 3, n, 4 * k), 1), ((m + 5, n, 3 * k), 2)]:
-        run_dmma(build, tile, shape, 0.5, ORDERS[0], pad)
+        run(build, of_dmma(tile, shape), ORDERS[0], pads=(pad,) * 3)
 
 
 def dmma_attempts(build, text: str) -> Iterator[Callable[[], object]]:
@@ -244,7 +229,7 @@ def dmma_attempts(build, text: str) -> Iterator[Callable[[], object]]:
     for geometry, pad, stages, order in itertools.product(geometries, (0, 1), (12, 2), ORDERS):
         (tile,) = geometry.choices
         shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
-        yield functools.partial(run_dmma, build, geometry, shape, 0.5, order, pad, text)
+        yield functools.partial(run, build, of_dmma(geometry, shape), order, text, (pad,) * 3)
 
 
 TF32_TILES = [  # in few stages, so that the ring wraps around
@@ -254,25 +239,8 @@ TF32_TILES = [  # in few stages, so that the ring wraps around
 ]
 
 
-def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
-    """Return the nearest numbers of 11 bits."""
-    fraction, exponent = np.frexp(x.astype(np.float64))
-    return np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
-
-
-def run_tf32(build, tile: list, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
-    """Run tf32 with a tile on matrices with ``pads`` more columns, of NaN.
-
-    C is held to the bound of float32 for the product of the rounded matrices, and returned.
-    """
-    variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=tabled("tf32", tile, GROUP_ROWS=2))
-    task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
-
-    def rounded(inputs):
-        return {name: x if name == "C" else rounded_to_tf32(x) for name, x in inputs.items()}
-
-    text = text or whole_source("tf32")
-    return multiplied(build, task, order, text, task.macros, pads, np.nan, rounded)["C"].tobytes()
+def of_tf32(tile: list, shape, beta: float = 0.5) -> Task:
+    return task_of("tf32", (shape, 1.5, beta), "float32", tabled("tf32", tile, GROUP_ROWS=2))
 
 
 @pytest.mark.parametrize("tile", TF32_TILES)
@@ -284,12 +252,12 @@ def test_tf32_is_right_in_every_order(build, tile):
     m, n, *_ = tile
     for shape, beta in [((2 * m, 2 * n, 168), 0.5), ((m + 9, n + 4, 100), 0.0), ((m + 1, n + 3, 33), 0.5)]:
         orders = ORDERS if shape[2] == 33 else ORDERS[:1]
-        assert len({run_tf32(build, tile, shape, beta, order) for order in orders}) == 1
+        assert len({run(build, of_tf32(tile, shape, beta), order) for order in orders}) == 1
     for shape, pads in [
         *(((1, 2, 3), (0, 0, 0)), ((m, n, 0), (0, 0, 0)), ((m, n, 32), (0, 0, 2))),
         *(((m - 3, n, 160), (1, 0, 0)), ((m + 5, n, 63), (0, 3, 1)), ((m, n + 8, 96), (4, 4, 4))),
     ]:
-        run_tf32(build, tile, shape, 0.5, ORDERS[0], pads)
+        run(build, of_tf32(tile, shape), ORDERS[0], pads=pads)
 
 
 def tf32_attempts(build, text: str) -> Iterator[Callable[[], object]]:
@@ -299,7 +267,7 @@ def tf32_attempts(build, text: str) -> Iterator[Callable[[], object]]:
         # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
         for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
             shape, pads = (2 * tile[0], 2 * tile[1] - less, 168 - less), (pad, pad, odd)
-            yield functools.partial(run_tf32, build, tile, shape, beta, order, pads, text)
+            yield functools.partial(run, build, of_tf32(tile, shape, beta), order, text, pads)
 
 
 TESTED = (*SMALL, "persistent_dmma", "tf32")
@@ -310,7 +278,7 @@ def test_a_fault_is_found(build, name, old, new, said):
     text, rung = with_fault(name, old, new), name.removeprefix("matmul/")
     if rung in SMALL:
         points = itertools.product(POINTS[:4], ORDERS)
-        attempts = (functools.partial(run, build, rung, "bfloat16", *each, text) for each in points)
+        attempts = (functools.partial(run, build, task_of(rung, point), order, text) for point, order in points)
     else:
         attempts = tf32_attempts(build, text) if rung == "tf32" else dmma_attempts(build, text)
     found = []
@@ -332,7 +300,7 @@ def test_a_hang_is_reported_with_the_places_and_what_is_missing(build):
         1 + text[: text.index(f"mbarrier_wait(&{name}[stage]")].count("\n") for name in ("empty", "full")
     )
     with pytest.raises(KernelError) as caught:
-        run(build, "warp_specialized", "bfloat16", ((128, 64, 256), 1.0, 0.0), "ascending", text)
+        run(build, task_of("warp_specialized", ((128, 64, 256), 1.0, 0.0)), "ascending", text)
     stages = 2 * SMALL["warp_specialized"].depth * (128 + 64) * 2
     message = str(caught.value)
     assert re.search(
