@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tasks import task
-from test_kernels_on_host import with_headers
+from test_kernels_on_host import CHECKS, with_headers
 
 from hpcmm import kernels
 from hpcmm.backends import DeviceError
@@ -26,7 +26,6 @@ from hpcmm.model.capabilities import block_limits
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS, heads
-from hpcmm.operations import truth as truth_of
 from hpcmm.operations.amx import Packed
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
@@ -95,10 +94,6 @@ class Guarded:
         return after[inside]
 
 
-def unit_roundoff(dtype: str) -> float:
-    return {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[dtype]
-
-
 def run_once(backend, run) -> None:
     """Run what a backend prepared, with the copies before and after it that it may need."""
     for part in (run.before, lambda: backend.seconds(run), run.after):
@@ -117,167 +112,70 @@ def computed(backend, product: Task, inputs: dict[str, np.ndarray]) -> np.ndarra
     return result
 
 
+def check(backend, of: Task, inputs: dict[str, np.ndarray], starts=(0, 0, 0), pitch: int = 0) -> None:
+    """Run a task, hold its result to the reference, and find what it reads or writes outside its operands.
+
+    Rows of an operand are the elements from its start on of wider ones, whose lengths are multiples of ``pitch``.
+    """
+    guarded, views, parts, results = {}, {}, {}, {}
+    for operand, start in zip(of.operation.operands, starts, strict=False):
+        name, shape, storage = operand.name, of.shape_of(operand), of.storage(operand)
+        outside = UNTOUCHED
+        if operand.role == "in" and of.operation in (MINIMUM, MAXIMUM):
+            outside = 0
+        elif operand.role == "in" and storage != np.int32:
+            outside = of.element.poison
+        end = start + (shape or (1,))[-1]
+        whole = np.full((*shape[:-1], end + (-end % pitch if pitch else 0)), outside, storage)
+        parts[name] = np.s_[..., start:end]
+        whole[parts[name]] = inputs.get(name, 77)
+        guarded[name] = Guarded(backend, whole, outside)
+        view = guarded[name].view[parts[name]]
+        views[name] = view if shape else view.reshape(())
+    run = backend.prepare(of, views)
+    for _ in range(1 if "C" in views else 2):  # the other operations may be repeated
+        run_once(backend, run)
+        for operand in of.operation.operands:
+            if operand.role == "in":
+                assert guarded[operand.name].is_unchanged()
+                continue
+            content = guarded[operand.name].content()
+            results[operand.name] = content[parts[operand.name]].reshape(of.shape_of(operand)).copy()
+            content[parts[operand.name]] = UNTOUCHED
+            assert np.all(content == np.asarray(UNTOUCHED, content.dtype)), "written beside the rows"
+        CHECKS[of.operation.name](of, inputs, results)
+
+
+def drawn(of: Task, seed: int = 1) -> dict[str, np.ndarray]:
+    return of.operation.draw(np.random.default_rng(seed), of)
+
+
 def matmul(variant: Variant, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, tile: int = 0) -> Task:
     return task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile)
 
 
 def check_matmul(backend, product: Task, seed: int = 1, first: int = 0, pitch: int = 0) -> None:
-    """Run a product of random matrices and hold every element of C to its rounding bound.
-
-    The matrices are columns from ``first`` on of others, whose rows are multiples of ``pitch`` elements, if given.
-    """
-    (m, n, k), dtype, variant, element = product.shape, product.dtype, product.variant, product.element
-    alpha, beta = product.scalars["alpha"], product.scalars["beta"]
-    results = element.results
-    rng = np.random.default_rng(seed)
-    if dtype == "float8_e4m3":
-        if variant.library and (n % 4 or k % 16):
-            return  # cuBLASLt multiplies float8_e4m3 only if k is a multiple of 16, and n of 4
-        # integers whose sums are exact with the few bits of tensor cores
-        a, b, c = (rng.integers(1, 5, size) * rng.choice([-1.0, 1.0], size) for size in ((m, k), (k, n), (m, n)))
-        a, b, c = element.stored(a), element.stored(b), c.astype(np.float32)
-    elif element.is_integer:
-        a, b = (rng.integers(-128, 128, size, dtype) for size in ((m, k), (k, n)))
-        c = rng.integers(-(2**20), 2**20, (m, n), np.int32)
-        alpha, beta = math.trunc(alpha), math.trunc(beta)
-        product = dataclasses.replace(product, scalars={"alpha": alpha, "beta": beta})
-        if variant.library and variant.device == "cuda" and (n % 4 or k % 4):
-            return  # cuBLAS multiplies int8 only in rows of a multiple of 4 elements
-    else:
-        sizes = ((element, (m, k)), (element, (k, n)), (results, (m, n)))
-        a, b, c = (of.stored(rng.uniform(-1, 1, size)) for of, size in sizes)
-    if beta == 0:
-        c[:] = results.poison  # must not be read
-    # reading outside A or B makes a NaN of the result, writing outside C changes its guard
-    guarded = {}
-    for name, x, outside in (("A", a, element.poison), ("B", b, element.poison), ("C", c, UNTOUCHED)):
-        width = first + x.shape[1]
-        whole = np.full((len(x), width + (-width % pitch if pitch else 0)), outside, x.dtype)
-        whole[:, first:width] = x
-        guarded[name] = Guarded(backend, whole, outside)
-    arrays = {name: guarded[name].view[:, first : first + x.shape[1]] for name, x in (("A", a), ("B", b), ("C", c))}
-    run_once(backend, backend.prepare(product, arrays))
-
-    numbers = element.numbers(a), element.numbers(b), results.numbers(np.zeros_like(c) if beta == 0 else c)
-    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in numbers)
-    truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
-    size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
-    exact = element.is_integer or dtype == "float8_e4m3"
-    roundings = 0 if exact else (k + 2) * unit_roundoff(element.accumulator or dtype)
-    inputs = (1 + product.arithmetic.input_roundoff) ** 2 - 1  # of two inputs that TF32 rounds
-    allowed = (roundings / (1 - roundings) + inputs) * size
-    if product.arithmetic.strassen:  # an error of Strassen's algorithm is relative to a whole row of A and column of B
-        u = [unit_roundoff(each) for each in (element.accumulator or dtype, dtype)]
-        largest = abs(wide_a).max(axis=1)[:, None] * abs(wide_b).max(axis=0)
-        allowed += abs(alpha) * truth_of.strassen_bound(k, product.arithmetic.strassen, *u) * largest
-    if element.accumulator and not exact:  # and the sum is rounded once more
-        allowed += unit_roundoff(element.results.name) * abs(truth) + 2.0**-25
-    content = guarded["C"].content()
-    error = abs(results.numbers(content[:, first : first + n]) - truth)
-    assert np.all(error <= allowed)
-    content[:, first : first + n] = UNTOUCHED
-    assert np.all(content == np.asarray(UNTOUCHED, content.dtype)), "written beside the rows"
-    assert guarded["A"].is_unchanged()
-    assert guarded["B"].is_unchanged()
+    """Check a product of random matrices, of integers with whole alpha and beta, if the library takes its shape."""
+    _, n, k = product.shape
+    if product.element.is_integer:
+        scalars = {name: math.trunc(value) for name, value in product.scalars.items()}
+        product = dataclasses.replace(product, scalars=scalars)
+    if product.variant.library and product.variant.device == "cuda":
+        takes_n, takes_k = {"int8": (4, 4), "float8_e4m3": (4, 16)}.get(product.dtype, (1, 1))
+        if n % takes_n or k % takes_k:  # cuBLASLt multiplies narrow elements only in rows of so many
+            return
+    check(backend, product, drawn(product, seed), (first,) * 3, pitch)
 
 
 def check_reduction(backend, reducing: Task, whole: bool = True, seed: int = 1, extreme: int = 0) -> None:
-    """Reduce a random vector: whole numbers must sum exactly, real ones within the rounding bound.
-
-    Extremes are always exact. The one that is sought is at index ``extreme``, and all lie on one side of zero.
-    """
-    operation, dtype, (n,) = reducing.operation, reducing.dtype, reducing.shape
-    rng = np.random.default_rng(seed)
+    """Reduce random numbers, whole or real ones; the extreme that is sought is at index ``extreme``."""
+    rng, (n,), dtype = np.random.default_rng(seed), reducing.shape, reducing.dtype
     x = (rng.integers(-9, 10, n) if whole or dtype == "int32" else rng.uniform(-1, 1, n)).astype(dtype)
-    outside = 2**20 if dtype == "int32" else np.nan
-    if operation is not SUM:
-        sign = 1 if operation is MINIMUM else -1
-        x, outside = sign * (abs(x) + 11), 0
+    if reducing.operation is not SUM:
+        sign = 1 if reducing.operation is MINIMUM else -1
+        x = sign * (abs(x) + 11)  # on one side of zero
         x[extreme : extreme + 1] -= 10 * sign  # none, if there is no element
-    result = Guarded(backend, np.full(1, 77, dtype), UNTOUCHED)
-    guarded = Guarded(backend, x, outside)
-    arrays = {"x": guarded.view, "result": result.view.reshape(())}
-    run_once(backend, backend.prepare(reducing, arrays))
-
-    (got,) = result.content()
-    if operation is not SUM:
-        assert got == (min if operation is MINIMUM else max)(x.tolist(), default=nothing(operation, dtype))
-        assert guarded.is_unchanged()
-        return
-    truth, size = math.fsum(x), math.fsum(abs(x))
-    if whole or dtype == "int32":
-        assert got == truth
-    else:
-        assert abs(float(got) - truth) <= 1.01 * n * unit_roundoff(dtype) * size
-    assert guarded.is_unchanged()
-
-
-def nothing(operation: Operation, dtype: str) -> float:
-    """The extreme of no elements: what any element beats."""
-    largest = 2**31 - 1 if dtype == "int32" else math.inf
-    least = -(2**31) if dtype == "int32" else -math.inf
-    return largest if operation is MINIMUM else least
-
-
-def check_vector_add(backend, adding: Task, starts: tuple[int, int, int], seed: int = 1) -> None:
-    """Add random vectors from ``starts`` on: every sum must be the correctly rounded one."""
-    rng, dtype, sizes = np.random.default_rng(seed), adding.dtype, [start + adding.shape[0] for start in starts]
-    whole = [
-        rng.integers(-(2**30), 2**30, size, dtype) if dtype == "int32" else rng.standard_normal(size, dtype)
-        for size in sizes
-    ]
-    guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in zip("xyz", whole, strict=True)}
-    arrays = {name: guarded[name].view[start:] for name, start in zip("xyz", starts, strict=True)}
-    backend.seconds(backend.prepare(adding, arrays))
-
-    x, y, z = (array[start:] for array, start in zip(whole, starts, strict=True))
-    z[:] = [a + b for a, b in zip(x.tolist(), y.tolist(), strict=True)]  # in int or double; for float, double is ample
-    np.testing.assert_array_equal(guarded["z"].content(), whole[2])
-    assert guarded["x"].is_unchanged()
-    assert guarded["y"].is_unchanged()
-
-
-def check_latency(backend, variant: Variant, n: int, k: int, seed: int) -> None:
-    """Chase pointers: the last element must be the one that is reached step by step."""
-    chase = task(LATENCY, (n, k), "int32", variant=variant)
-    x = LATENCY.draw(np.random.default_rng(seed), chase)["x"]
-    assert sorted(x) == list(range(0, 4 * n, 4))
-    got = of_elements(backend, chase, x)
-    at = 0
-    for _ in range(k):
-        at = x[at // 4]
-    assert got == at
-
-
-def check_bandwidth(backend, variant: Variant, n: int, k: int, seed: int) -> None:
-    """Run a reading rung: the sum is exact, modulo 2^32."""
-    x = np.random.default_rng(seed).integers(-(2**31), 2**31, n, dtype="int32")
-    got = of_elements(backend, task(BANDWIDTH, (n, k), "int32", variant=variant), x)
-    assert (int(got) - k * sum(x.tolist())) % 2**32 == 0
-
-
-def of_elements(backend, of, x: np.ndarray) -> int:
-    """Run latency or bandwidth twice on elements between guards, and return the result."""
-    guarded, result = Guarded(backend, x, 2**30), Guarded(backend, np.full(1, 77, "int32"), UNTOUCHED)
-    run = backend.prepare(of, {"x": guarded.view, "result": result.view.reshape(())})
-    run_once(backend, run)
-    (first,) = result.content()
-    run_once(backend, run)
-    assert result.content() == first and guarded.is_unchanged()
-    return first
-
-
-def check_copy(backend, copying: Task, starts: tuple[int, int], seed: int = 1) -> None:
-    """Copy or scale a random vector: every element must be equal, or the correctly rounded product."""
-    rng, dtype, (n,) = np.random.default_rng(seed), copying.dtype, copying.shape
-    whole = {name: rng.standard_normal(start + n, dtype) for name, start in zip("xy", starts, strict=True)}
-    guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in whole.items()}
-    arrays = {name: guarded[name].view[start:] for name, start in zip("xy", starts, strict=True)}
-    backend.seconds(backend.prepare(copying, arrays))
-    factor = np.dtype(dtype).type(0.4) if copying.operation is SCALE else 1
-    whole["y"][starts[1] :] = factor * whole["x"][starts[0] :]
-    np.testing.assert_array_equal(guarded["y"].content(), whole["y"])
-    assert guarded["x"].is_unchanged()
+    check(backend, reducing, {"x": x})
 
 
 @pytest.fixture(scope="module")
@@ -420,31 +318,26 @@ def test_cpu_reduction(cpu, variant, dtype, n, seed, extreme):
         check_reduction(cpu, task(operation, (n,), dtype, variant=variant), whole, seed, extreme % max(n, 1))
 
 
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", VECTOR_ADD))
-@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 3), seed=seeds)
-@example(n=1, starts=(0, 0, 0), seed=0)
-@example(n=4999, starts=(0, 1, 2), seed=0)
-def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
-    check_vector_add(cpu, task(VECTOR_ADD, (n,), dtype, variant=variant), starts, seed)
+VECTORS = (VECTOR_ADD, COPY, SCALE, LATENCY, BANDWIDTH)
 
 
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", LATENCY))
-@given(n=st.integers(1, 3000), k=st.integers(0, 3000), seed=seeds)
-def test_cpu_latency(cpu, variant, dtype, n, k, seed):
-    check_latency(cpu, variant, n, k, seed)
+def of_vectors(device: str) -> list:
+    """Test parameters: each variant of the other operations on a device, with each dtype."""
+    return [
+        pytest.param(each, *param.values[:2], id=f"{each.name}-{param.id}")
+        for each in VECTORS
+        for param in of_device(device, each)
+    ]
 
 
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", BANDWIDTH))
-@given(n=st.integers(1, 3000), k=st.integers(0, 9), seed=seeds)
-def test_cpu_bandwidth(cpu, variant, dtype, n, k, seed):
-    check_bandwidth(cpu, variant, n, k, seed)
-
-
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", COPY))
-@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 2), seed=seeds)
-def test_cpu_copy(cpu, variant, dtype, n, starts, seed):
-    for operation in (COPY, SCALE):
-        check_copy(cpu, task(operation, (n,), dtype, variant=variant), starts, seed)
+@pytest.mark.parametrize(("operation", "variant", "dtype"), of_vectors("cpu"))
+@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 3), data=st.data())
+def test_cpu_vectors(cpu, operation, variant, dtype, n, starts, data):
+    shape, seed = (n,), data.draw(seeds)
+    if operation in (LATENCY, BANDWIDTH):
+        shape, starts = (n + 1, data.draw(st.integers(0, 3000 if operation is LATENCY else 9))), (0, 0)
+    of = task(operation, shape, dtype, variant=variant)
+    check(cpu, of, drawn(of, seed), starts)
 
 
 @pytest.fixture(autouse=True)
@@ -834,39 +727,24 @@ def test_a_gpu_describes_itself(gpu):
     assert len(hardware.device_table([shown]).rows) == len(hardware.DEVICE_ROWS)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", VECTOR_ADD))
-def test_cuda_vector_add(gpu, variant, dtype):
-    for n in some(GPU_LENGTHS):
-        for starts in ((0, 0, 0), (1, 1, 1), (3, 3, 3), (0, 1, 2)):  # alike to 16 bytes, and not
-            check_vector_add(gpu, task(VECTOR_ADD, (n,), dtype, variant=variant), starts)
+LEVELS = {  # lengths and numbers of steps
+    "latency": ([33, 1, 8, 1000, 4099, 12288, 2**15 + 1, 2**22 + 1], (0, 1, 77, 999)),
+    "bandwidth": ([33, 1, 1000, 4100, 8192, 12288, 2**20 + 1, 2**22], (0, 1, 3, 5, 1000)),
+}
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", LATENCY))
-def test_cuda_latency(gpu, variant, dtype):
-    for length in some([33, 1, 8, 1000, 4099, 12288, 2**15 + 1, 2**22 + 1]):
-        n = min(length, variant.capacity or length)
-        for k in (0, 1, 77, 1000):
-            check_latency(gpu, variant, n, k, 1)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", BANDWIDTH))
-def test_cuda_bandwidth(gpu, variant, dtype):
-    for length in some([33, 1, 1000, 4100, 8192, 12288, 2**20 + 1, 2**22]):
-        n = min(length, variant.capacity or length)
-        for k in (0, 1, 3, 1000 if n < 10_000 else 5):
-            check_bandwidth(gpu, variant, n, k, 1)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("operation", [COPY, SCALE], ids=ident)
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", COPY))
-def test_cuda_copy(gpu, operation, variant, dtype):
-    for n in some(GPU_LENGTHS):
-        for starts in ((0, 0), (1, 1), (0, 1)):
-            check_copy(gpu, task(operation, (n,), dtype, variant=variant), starts)
+@pytest.mark.parametrize(("operation", "variant", "dtype"), of_vectors("cuda"))
+def test_cuda_vectors(gpu, operation, variant, dtype):
+    starts = ((0, 0, 0), (1, 1, 1), (3, 3, 3), (0, 1, 2))  # alike to 16 bytes, and not
+    shapes = [(n,) for n in some(GPU_LENGTHS)]
+    if operation.name in LEVELS:
+        lengths, steps = LEVELS[operation.name]
+        shapes = [(min(n, variant.capacity or n), k) for n in some(lengths) for k in steps if n < 10_000 or k < 1000]
+        starts = starts[:1]
+    for shape, first in itertools.product(shapes, starts):
+        of = task(operation, shape, dtype, variant=variant)
+        check(gpu, of, drawn(of), first)
 
 
 @pytest.mark.gpu
