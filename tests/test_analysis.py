@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, visit_samples
+from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, took, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.model import UNCHECKED, Verdict
@@ -34,7 +34,7 @@ def test_unknown_names_are_refused(name):
 
 def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
     times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
-    (row,) = derived(measurement(product(ranks=2), samples=kernel_samples(times))).to_dict("records")
+    (row,) = derived(took(product(ranks=2), times)).to_dict("records")
     assert row["seconds"] == 4.0
     assert row["repetitions"] == 3
     assert np.isnan(row["seconds_low"]) and np.isnan(row["seconds_high"])
@@ -73,10 +73,7 @@ def test_phases_are_of_the_end_to_end_time_only():
 def test_ratio_is_the_median_over_pairs_of_repetitions():
     point = product("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
-    rows = derived(
-        measurement(point, samples=kernel_samples(own)),
-        measurement(point, "cublas", samples=kernel_samples([*library, 100.0])),
-    )
+    rows = derived(took(point, own), took(point, [*library, 100.0], "cublas"))
     row = rows[rows["contender"] == "tiled_padded"].iloc[0]
     assert row["ratio"] == median([1 / 2, 8 / 4, 5 / 10])
     assert row["ratio"] != median(library) / median(own)
@@ -89,24 +86,16 @@ def test_ratio_is_to_the_baseline_of_the_same_point():
     for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
                                                  (8, 64, "float64", 1), (8, 64, "float32", 2)]):  # fmt: skip
         point = product("tiled_padded", n, dtype, ranks, tile=tile)
-        rows += [
-            measurement(point, samples=kernel_samples([1.0])),
-            measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
-        ]
+        rows += [took(point, 1.0), took(point, i + 2.0, "cublas")]
     found = analysis.points(derived(*rows))
     assert sorted(found["ratio"]) == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert found.set_index(["tile", "n", "dtype", "ranks"])["ratio"][16, 64, "float32", 1] == 3.0
 
 
 def test_a_fail_with_samples_has_no_number():
-    state = {"throttle_reasons": 0x8}
-    calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
-    point = product()
-    rows = derived(
-        measurement(point, verdict=FAIL, samples=(*kernel_samples([1.0] * 9, state), *calls)),
-        measurement(point, "cublas", samples=kernel_samples([1.0] * 9)),
-        measurement(product("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
-    )
+    samples = kernel_samples([1.0] * 9, {"throttle_reasons": 0x8}) + call_samples([[{"kernel": 1.0, "total": 1.0}]])
+    wrong = measurement(product(), verdict=FAIL, samples=samples)
+    rows = derived(wrong, took(product(), 1.0, "cublas"), took(product("cublas"), 1.0, verdict=FAIL))
     failed = rows[rows["result"] == "FAIL"]
     assert len(failed) == 2
     assert list(failed["where"]) == [FAIL.where] * 2
@@ -116,11 +105,7 @@ def test_a_fail_with_samples_has_no_number():
 
 
 def test_a_failed_baseline_gives_no_ratio():
-    point = product()
-    rows = derived(
-        measurement(point, samples=kernel_samples([1.0])),
-        measurement(point, "cublas", verdict=FAIL, samples=kernel_samples([1.0])),
-    )
+    rows = derived(took(product(), 1.0), took(product(), 1.0, "cublas", verdict=FAIL))
     assert rows.iloc[0]["seconds"] == 1.0
     assert np.isnan(rows.iloc[0]["ratio"])
 
@@ -142,7 +127,7 @@ def test_series_are_split_by_dtype_and_ranks_in_ladder_order():
     points = [product(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
               for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
-    frame = derived(*(measurement(p, samples=kernel_samples([1.0])) for p in points))
+    frame = derived(*(took(point, 1.0) for point in points))
     found = list(analysis.series(frame))
     assert [(s.sweep, s.dtype, s.ranks, s.setting) for s in found] == [
         ("size", dtype, ranks, "alpha 1.5, beta 0.5") for dtype in ("float32", "float64") for ranks in (1, 2)
@@ -161,9 +146,7 @@ def test_shapes_that_differ_in_one_dimension_are_different_sizes():
 
 def test_ladder_steps_are_within_a_device_and_a_length():
     seconds = {"serial": 8.0, "openmp": 2.0, "numpy": 1.0, "divergent": 12.0, "sequential": 3.0, "cub": 0.5}
-    rows = [
-        measurement(reduction(v, n), samples=kernel_samples([t * n])) for n in (1024, 4096) for v, t in seconds.items()
-    ]
+    rows = [took(reduction(v, n), t * n) for n in (1024, 4096) for v, t in seconds.items()]
     (found,) = analysis.series(derived(*rows))
     table = pd.DataFrame(analysis.ladder(found.rows)).set_index(["n", "label"])
     for n in (1024, 4096):
@@ -178,19 +161,15 @@ def test_ladder_steps_are_within_a_device_and_a_length():
 
 
 def test_the_rung_after_a_fail_has_no_step():
-    rows = [
-        measurement(reduction("divergent"), verdict=FAIL),
-        measurement(reduction("sequential"), samples=kernel_samples([1.0])),
-        measurement(reduction("cub"), samples=kernel_samples([1.0])),
-    ]
-    (found,) = analysis.series(derived(*rows))
+    wrong = measurement(reduction("divergent"), verdict=FAIL)
+    (found,) = analysis.series(derived(wrong, *(took(reduction(name), 1.0) for name in ("sequential", "cub"))))
     assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
 @pytest.mark.parametrize("tiles", [(32,), (16, 32)])
 def test_a_step_compares_no_two_tiles(tiles):
     points = [product("tiled_padded", tile=tile) for tile in tiles] + [product("tiled_four_blocks", tile=16)]
-    rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, product("register_1d")]]
+    rows = [took(each, 1.0 + each.tile) for each in [*points, product("register_1d")]]
     (found,) = analysis.series(derived(*rows))
     counterpart = {row["variant"]: row["counterpart"] for row in analysis.ladder(found.rows)}
     assert counterpart["tiled_four_blocks"] == ("tiled_padded 16" if 16 in tiles else "")
@@ -199,12 +178,9 @@ def test_a_step_compares_no_two_tiles(tiles):
 
 def test_summary_counts_points_and_keeps_the_reasons():
     point = product()
-    rows = [
-        measurement(point, verdict=FAIL),
-        measurement(point, "cublas", samples=kernel_samples([1.0])),
-        measurement(product("tiled_padded", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
-        measurement(product("cublas"), samples=kernel_samples([1.0])),
-    ]
+    throttled = kernel_samples([1.0], {"throttle_reasons": 0x4})
+    rows = [measurement(point, verdict=FAIL), took(point, 1.0, "cublas"), took(product("cublas"), 1.0)]
+    rows.append(measurement(product("tiled_padded", tile=8), samples=throttled))
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
     columns = timings.columns({"size": rows}, omitted=omitted)
     found = analysis.summary(columns, analysis.measurements(columns))
@@ -217,7 +193,7 @@ def test_summary_counts_points_and_keeps_the_reasons():
 def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
     """Each point counts, not each group of points with one reason."""
     lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")
-    rows = [measurement(product(), samples=kernel_samples([1.0])), measurement(product("cublas"), verdict=lost)]
+    rows = [took(product(), 1.0), measurement(product("cublas"), verdict=lost)]
     failed = {"sweep": "size", "variant": "tiled_padded", "ranks": 1, "reason": "failed: its job", "points": 13}
     omitted = [failed, failed | {"ranks": 2, "reason": "no GPU", "points": 0}]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
@@ -231,11 +207,7 @@ def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
 
 
 def of_run(naive: float, cublas: float) -> dict:
-    rows = [
-        measurement(product(), samples=kernel_samples([naive] * 6)),
-        measurement(product(), "cublas", samples=kernel_samples([cublas] * 6)),
-    ]
-    return {"size": rows}
+    return {"size": [took(product(), naive), took(product(), cublas, "cublas")]}
 
 
 def test_the_newest_run_on_a_machine_counts():
@@ -254,7 +226,7 @@ def test_kinds_of_machines_are_separate():
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
     ]
-    only = {"here": [measurement(product(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
+    only = {"here": [took(product(ranks=2), 1.0)]}
     columns = merged(*zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
     frame = analysis.split_by_machine(analysis.measurements(columns))
     found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
@@ -308,9 +280,8 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
     rows = [
         measurement(product("tiled_padded", tile=8), samples=visits(1)),
         measurement(product("pitched", tile=8), samples=visits(0.25)),
-        measurement(product("pitched", tile=16), samples=kernel_samples(times)),
-        measurement(product("pitched", tile=8, dtype="float64"), samples=kernel_samples(times)),
-        measurement(product("pitched", n=128, tile=8), samples=kernel_samples(times)),
+        *(took(product("pitched", **other), times) for other in ({"tile": 16}, {"tile": 8, "dtype": "float64"})),
+        took(product("pitched", n=128, tile=8), times),
         measurement(product("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
     ((row, plain),) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derived(*rows))))
@@ -323,11 +294,11 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
 
 def test_a_roofline_has_the_fastest_points_and_highest_rates():
     vector = Point("sum", "sequential", (1024,), "float32", 1)
-    took = [
+    times = [
         *((product(), 2.0), (product(n=128), 8.0), (product("cublas", n=128), 4.0), (product(n=128, ranks=2), 0.001)),
         *((vector, 1e-6), (dataclasses.replace(vector, variant="divergent"), 2e-6)),
     ]
-    rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
+    rows = [took(point, seconds) for point, seconds in times]
     rows.append(measurement(product("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
     assert list(analysis.rooflines(derived(*rows))) == []  # a hardware limit is not known
     (roof,) = analysis.rooflines(analysis.measurements(timings.columns({"size": rows}, {"gpus": [CHIP]})))
@@ -348,7 +319,7 @@ def test_states_are_medians_of_neighbours_on_rank_0(monkeypatch):
 
     sweeps = {
         "cold": [measurement(product(ranks=2), samples=clocked_at([1.0, 9.0, 2.0]))],
-        "none": [measurement(product("serial", ranks=2), samples=kernel_samples([(1.0, 1.0)]))],
+        "none": [took(product("serial", ranks=2), [(1.0, 1.0)])],
         "warm": [measurement(product(ranks=2), samples=clocked_at([5.0, 7.0]))],
     }
     columns = timings.columns(sweeps)
@@ -455,7 +426,7 @@ def test_reductions_are_limited_by_the_memory_of_all_gpus():
 def test_an_unknown_limit_is_nan():
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
-        limited(measurement(product("serial"), samples=kernel_samples([1.0]))),
+        limited(took(product("serial"), 1.0)),
         limited(measurement(product(), samples=lasting(1e-6)), gpus=()),
         limited(measurement(product(), samples=lasting(1e-6)), gpus=(old,)),
         limited(measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
@@ -481,7 +452,7 @@ def test_activities_are_sums_over_all_samples():
         measurement(point, samples=samples),
         measurement(point, "cublas", samples=samples),
         measurement(product("tiled_padded", ranks=2, tile=8), verdict=FAIL, samples=samples),
-        measurement(product("cublas", ranks=2), samples=kernel_samples([(9.0, 9.0)])),
+        took(product("cublas", ranks=2), 9.0),
     ]
     columns = timings.columns({"size": rows})
     found = analysis.activities(columns, analysis.measurements(columns))

@@ -29,7 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from tasks import CONFIGS, machine
-from timings import kernel_samples, measurement
+from timings import measurement, took
 
 from hpcmm import analysis, backends, report, store
 from hpcmm.bench import pace
@@ -268,8 +268,7 @@ POINT = Point("matmul", "openmp", (8, 8, 8), "float32", 1, {"alpha": 1.5, "beta"
 
 
 def run_of(path: Path, host: str) -> Path:
-    rows = [timings.measurement(POINT, samples=timings.kernel_samples([1e-3] * 7))]
-    return timings.write(path, {"size": rows}, {"host": host})
+    return timings.write(path, {"size": [took(POINT, [1e-3] * 7)]}, {"host": host})
 
 
 def test_merge_keeps_runs_apart_and_takes_each_once(command, tmp_path):
@@ -550,7 +549,7 @@ def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
         assert sum(state.seconds for state in states) == pytest.approx(STARTUP_SECONDS + left)
         journal = Journal(job.batches[kept].file(results).with_suffix(".journal"), job.batches[kept], {})
         for point in job.batches[kept].points:
-            journal.append(point, [measurement(point, samples=kernel_samples([1.0]))])
+            journal.append(point, [took(point, 1.0)])
         journal.complete()
     states, _ = tool_status.look_at_all(results, planned)
     assert [state.seconds for state in states] == [0, 0, 0]
@@ -582,7 +581,7 @@ def opened(tmp_path, **process) -> Path:
     batch = plan.read(tmp_path / "results" / "plan.json").batch("size/cpu-r1-1")
     path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
     journal = Journal(path, batch, {"utc": datetime.now(UTC).isoformat()})
-    journal.append(batch.points[0], [measurement(batch.points[0], samples=kernel_samples([1.0]))])
+    journal.append(batch.points[0], [took(batch.points[0], 1.0)])
     journal.begin(batch.points[1])
     journal.close()
     return path
@@ -805,7 +804,7 @@ def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
     assert before.running and before.visited == 1
     journal = Journal(path, before.batch, {"utc": datetime.now(UTC).isoformat()})
     for point in before.batch.points[1:]:
-        journal.append(point, [measurement(point, samples=kernel_samples([1.0]))], 2)
+        journal.append(point, [took(point, 1.0)], 2)
     journal.end({})
     journal.close()
     (after, _), _ = tool_status.look_at_all(results, planned)
@@ -815,8 +814,7 @@ def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
 
 
 def test_an_unwritable_folder_is_reported_in_one_line(command, tmp_path):
-    rows = [measurement(Point("sum", "serial", (8,), "int32", 1), samples=kernel_samples([1.0]))]
-    timings.write(tmp_path / "timings.h5", {"size": rows})
+    timings.write(tmp_path / "timings.h5", {"size": [took(Point("sum", "serial", (8,), "int32", 1), 1.0)]})
     (tmp_path / "taken").write_text("a file")
     said = refused(command("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
     assert said == f"--results: {tmp_path / 'taken'} is a file; allowed: the folder of the results"

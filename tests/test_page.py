@@ -10,7 +10,7 @@ import timings
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 from test_compare import controls
-from timings import FAIL, kernel_samples, measurement, product
+from timings import FAIL, measurement, product, took
 
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
@@ -106,18 +106,17 @@ def small(tmp_path_factory) -> Path:
     """A report of a few points: two sizes, three tiles, a failure."""
     folder = tmp_path_factory.mktemp("small")
     rows = [
-        measurement(product(n=n, tile=tile), samples=kernel_samples([(i + 1) * tile * 1e-4] * 9))
+        took(product(n=n, tile=tile), [(i + 1) * tile * 1e-4] * 9)
         for i, n in enumerate((1024, 4096, 640))
         for tile in (8, 16, 32)
     ]
-    for point in (product("tiled_padded", 640, tile=8), product("cublas", 640)):
-        rows.append(measurement(point, samples=kernel_samples([1e-3] * 9)))
+    rows += [took(point, [1e-3] * 9) for point in (product("tiled_padded", 640, tile=8), product("cublas", 640))]
     rows.append(measurement(product("naive_unguarded", 640, tile=8), verdict=FAIL))
-    took = {"serial": 4e-9, "openmp": 1e-9, "divergent": 8e-10, "strided": 3e-10, "cub": 1e-11}  # per element
+    times = {"serial": 4e-9, "openmp": 1e-9, "divergent": 8e-10, "strided": 3e-10, "cub": 1e-11}  # per element
     sums = [
-        measurement(Point("sum", name, (2**n,), "int32", 1), samples=kernel_samples([seconds * 2.0**n] * 9))
+        took(Point("sum", name, (2**n,), "int32", 1), [seconds * 2.0**n] * 9)
         for n in (10, 20, 22)
-        for name, seconds in took.items()
+        for name, seconds in times.items()
     ]
     path = timings.write(folder / "timings.h5", {"tiles": rows, "sums": sums})
     return report.build(path, folder / "results")[0]
@@ -443,10 +442,7 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     files = []
     for i, (name, factors) in enumerate((("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5)))):
         (tmp_path / name).mkdir()
-        rows = [
-            measurement(point, samples=kernel_samples([factor * each for each in noise]))
-            for point, factor in zip(points, factors, strict=True)
-        ]
+        rows = [took(point, [factor * each for each in noise]) for point, factor in zip(points, factors, strict=True)]
         rows += controls(i)
         files.append(timings.write(tmp_path / name / f"{name}.h5", {evil: rows}, {"hpcmm": evil + name}))
     found = compare.compare(*map(store.read, files))
@@ -465,7 +461,7 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
 
 def test_text_from_a_file_is_never_executed(visit, tmp_path):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-    rows = [measurement(product("cublas", n), samples=kernel_samples([1e-3] * 9)) for n in (64, 128, 256)]
+    rows = [took(product("cublas", n), 1e-3) for n in (64, 128, 256)]
     omitted = [{"sweep": evil, "variant": evil, "ranks": 1, "reason": evil}]
     path = timings.write(tmp_path / "timings.h5", {f"../{evil}": rows}, {"host": evil, "arguments": [evil]}, omitted)
     seen = visit(report.build(path, tmp_path / "results")[0], offline=True)
@@ -495,8 +491,7 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
 @pytest.mark.slow
 def test_of_many_switches_most_are_folded_and_still_choose(tmp_path, visit):
     def rows(n: int) -> list:
-        points = [product(name, size) for name in ("naive", "cublas") for size in (n, 2 * n)]
-        return [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
+        return [took(product(name, size), 1e-3) for name in ("naive", "cublas") for size in (n, 2 * n)]
 
     path = timings.write(tmp_path / "timings.h5", {f"size_{i:02}": rows(64 + i) for i in range(12)})
     report.build(path, tmp_path)

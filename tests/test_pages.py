@@ -160,16 +160,10 @@ def sentences(*states: Visit, others=()):
     return findings.disturbances(analysis.row_dicts(frame))
 
 
-def test_different_pages_are_a_finding():
+def test_different_pages_of_visits_or_rungs_and_steal_beyond_a_tick_are_findings():
     text = sentences(FIRST, dataclasses.replace(FIRST, number=1, huge_pages=0.0))
     assert "Visits differ in the pages of their arrays at 64: 0 % to 100 %" in text
-
-
-def test_different_pages_of_rungs_at_one_size_are_a_finding():
     assert "pages of their arrays at 64" in sentences(FIRST, others=[Visit(0, "", 0.5, 1.0, 0.0)])
-
-
-def test_steal_is_a_finding_unless_it_is_a_tick():
     assert "during 1 of 1 points, at most 12 % (avx at 64)" in sentences(FIRST, Visit(1, "", 1.0, 4.0, 0.5))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import timings
 import yaml
-from timings import kernel_samples, measurement
+from timings import kernel_samples, took
 
 from hpcmm import analysis, store
 from hpcmm.experiment import plan
@@ -117,8 +117,7 @@ def test_the_atlas_has_the_lead_over_the_faster_library_by_kind_of_shape(tmp_pat
     for m, best, cublas, cublaslt in ((100, 1.0, 1.2, 1.1), (200, 1.0, 0.9, 2.0), (300, 1.0, 1.1, 1.1)):
         for name, seconds in (("best", best), ("cublaslt", cublaslt)):
             point = Point("matmul", name, (m, 50, 70), "float32", 1)
-            rows.append(measurement(point, samples=kernel_samples([seconds] * 6)))
-            rows.append(measurement(point, "cublas", samples=kernel_samples([cublas] * 6)))
+            rows += [took(point, seconds), took(point, cublas, "cublas")]
     assert published.atlas.section(tmp_path, published._table) == ""
     columns = timings.merged(({"gpus": [{"name": "H200"}]}, {"any_size": rows}))
     store.write_groups(tmp_path / published.atlas.FILE, columns)
@@ -138,9 +137,9 @@ def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
     rows = []
     for name, each in seconds.items():
         point = Point("matmul", name, (n, n, n), dtype, 1)
-        rows.append(measurement(point, samples=kernel_samples([each] * 6)))
+        rows.append(took(point, each))
         if name != "cublas":
-            rows.append(measurement(point, "cublas", samples=kernel_samples([seconds["cublas"]] * 6)))
+            rows.append(took(point, seconds["cublas"], "cublas"))
     return rows
 
 
@@ -184,8 +183,7 @@ def test_publishing_writes_a_small_folder(done):
 def test_publishing_keeps_the_newest_measurement_of_a_point():
     """Of the same kind of machine; a point that was not measured again stays."""
     old, new = ({"utc": f"2026-01-0{day}", "gpus": [{"name": "H100"}]} for day in (1, 2))
-    both, once = (measurement(Point("matmul", "naive", (n,) * 3, "float32", 1, tile=8),
-                              samples=kernel_samples([1.0])) for n in (64, 128))  # fmt: skip
+    both, once = (took(Point("matmul", "naive", (n,) * 3, "float32", 1, tile=8), 1.0) for n in (64, 128))
     again = dataclasses.replace(both, samples=kernel_samples([3.0]))
     columns = timings.merged((old, {"tile": [both, once]}), (new, {"tile": [again]}))
     frame = analysis.measurements(published.newest(columns))
@@ -258,11 +256,8 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "ROOT", tmp_path)
     monkeypatch.setattr(published, "REFERENCE", reference)
     copy_of_pages(tmp_path)
-    points = [
-        Point("matmul", variant, (64,) * 3, "float32", 1, tile=8)
-        for variant in ("naive", "tiled_padded", "conflict_free")  # as few rungs as have a figure
-    ]
-    rows = [measurement(point, samples=kernel_samples([1e-3] * 7)) for point in points]
+    names = ("naive", "tiled_padded", "conflict_free")  # as few rungs as have a figure
+    rows = [took(Point("matmul", name, (64,) * 3, "float32", 1, tile=8), 1e-3) for name in names]
     published.main([str(timings.write(tmp_path / "timings.h5", {"ladder": rows}))])
     made = [tmp_path / "README.md", *(reference / name for name in ("report.html", "ladder.svg"))]
     first = [path.read_bytes() for path in made]
@@ -288,9 +283,8 @@ def test_a_step_is_of_the_gpu_with_the_most_of_its_rungs_and_names_another_than_
 
 
 def test_sweeps_of_several_revisions_are_listed():
-    row = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 1, tile=8), samples=kernel_samples([1.0]))
-    two = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 2, tile=8), samples=kernel_samples([1.0]))
-    on_cpu = measurement(Point("matmul", "serial", (64, 64, 64), "float32", 1), samples=kernel_samples([1.0]))
+    row, two = (took(Point("matmul", "naive", (64,) * 3, "float32", ranks, tile=8), 1.0) for ranks in (1, 2))
+    on_cpu = took(Point("matmul", "serial", (64,) * 3, "float32", 1), 1.0)
     old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12, "dirty": day == 2} for day in (1, 2))
     gpus = {"gpus": [{"name": "H200"}]}
     runs = [(new | gpus, {"ladder": [row]}), (old | gpus, {"size": [row], "ladder": [row], "tile": [two]})]

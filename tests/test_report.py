@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import dataclasses
 import gzip
 import json
 import math
@@ -19,7 +18,7 @@ import pytest
 import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, visit_samples
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, took, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis.why import Known
@@ -112,7 +111,7 @@ def cells(html: str) -> list[tuple[str, str]]:
 
 def of_rate(point, gflops, **rest):
     """A measurement at an exact rate."""
-    return measurement(point, samples=kernel_samples([2 * point.shape[0] ** 3 / gflops / 1e9] * 6), **rest)
+    return took(point, 2 * point.shape[0] ** 3 / gflops / 1e9, **rest)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +123,7 @@ def built(tmp_path_factory):
     tiled = product("tiled_padded", tile=16)
     rows = [
         measurement(tiled, samples=(*kernel_samples([seconds] * 6), *call_samples(call))),
-        measurement(tiled, "cublas", samples=kernel_samples([seconds / 4] * 6)),
+        took(tiled, seconds / 4, "cublas"),
         measurement(product("naive", 128, tile=8), verdict=FAIL),
         of_rate(product("cublas"), 400.0),
         of_rate(product("cublas", 128), 51234.5),
@@ -374,9 +373,9 @@ def test_each_figure_has_its_rates_and_a_file(built):
 
 def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
     rows = [
-        measurement(product("cublas"), samples=kernel_samples([1e-6] * 30)),
+        took(product("cublas"), [1e-6] * 30),
         measurement(product("cublas", 128), samples=visit_samples([1e-6, 1.1e-6, 1.2e-6])),
-        measurement(product("cublas", 256), samples=kernel_samples([1e-6] * 3)),
+        took(product("cublas", 256), [1e-6] * 3),
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     (chart,) = Page(html_of(tmp_path)).charts
@@ -405,7 +404,7 @@ def test_a_map_has_a_point_for_each_of_many_shapes_with_the_lead_over_the_faster
     drawn = shapes.drawn("any", sizes.MANY, 1)
     least = 2 * max(map(math.prod, drawn)) / 1e12  # seconds of the largest at 1 TFLOP/s, which the libraries reach
     rows = [
-        measurement(dataclasses.replace(product(v), shape=shape), contender, samples=kernel_samples([time * least] * 6))
+        took(product(v, shape), time * least, contender)
         for shape in drawn
         for v, own in (("best", 1.1), ("cublaslt", 0.88))
         for contender, time in ((v, own), ("cublas", 0.99))
@@ -454,18 +453,13 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     ("variant", "tile", "count", "chapter"),
     [("naive", 16, 30, "tiles"), ("best", 0, 30, "sizes"), ("naive", 16, 5, "sizes"), ("best", 0, 1, "ladder")],
 )
-def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_path, variant, tile, count, chapter):
-    points = [product(variant, (n, 64, 64), tile=tile) for n in range(1, count + 1)]
-    rows = [measurement(each, samples=kernel_samples([1e-3, 1e-3])) for each in points]
-    columns = timings.columns({"sweep": rows})
-    assert chapters.chapter_of(analysis.row_dicts(analysis.measurements(columns))) == chapter
+def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(variant, tile, count, chapter):
+    rows = [took(product(variant, (n, 64, 64), tile=tile), 1e-3) for n in range(1, count + 1)]
+    assert chapters.chapter_of(analysis.row_dicts(timings.derived(*rows))) == chapter
 
 
 def test_each_shape_has_a_row(tmp_path):
-    rows = [
-        measurement(product("cublas", shape), samples=kernel_samples([1e-3] * 6))
-        for shape in ((128, 64, 64), (64, 64, 64), (64, 128, 64))
-    ]
+    rows = [took(product("cublas", shape), 1e-3) for shape in ((128, 64, 64), (64, 64, 64), (64, 128, 64))]
     report.build(timings.write(tmp_path / "timings.h5", {"shapes": rows}), tmp_path)
     (chart,) = Page(html_of(tmp_path)).charts
     points = next(layer for layer in chart["layer"] if layer["mark"]["type"] == "point")
@@ -653,7 +647,7 @@ def test_throttled_points_are_listed(tmp_path):
 def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False):
     point = product("cublas", 64, dtype, ranks, algorithm)
     phases = [[{"kernel": seconds / 2, "total": seconds}] * ranks] * 6
-    return measurement(point, samples=call_samples(phases) if calls else kernel_samples([[seconds] * ranks] * 6))
+    return measurement(point, samples=call_samples(phases)) if calls else took(point, seconds)
 
 
 @pytest.mark.parametrize(
@@ -996,7 +990,7 @@ def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path)
     assert before["ranks"].startswith("distributed")  # not the small products that CPUs compute on the most ranks
 
     def once(point):
-        return measurement(point, samples=kernel_samples([1e-3 * (1 + 0.01 * i) for i in range(6)]))
+        return took(point, [1e-3 * (1 + 0.01 * i) for i in range(6)])
 
     rungs = [each.name for each in OPERATIONS["matmul"].ladder if each.device == "cuda" and "float32" in each.dtypes]
     sums = [each.name for each in OPERATIONS["sum"].ladder if each.device == "cuda" and not each.library]

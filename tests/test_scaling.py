@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import timings
-from timings import call_samples, kernel_samples, measurement, merged
+from timings import call_samples, kernel_samples, measurement, merged, took
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
@@ -23,16 +23,19 @@ def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
     return Point("matmul", variant, shape, "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
 
 
+def beside(point, own, textbook):
+    """Measurements of an algorithm and of the textbook's beside it."""
+    return [took(point, own), took(point, textbook, algorithm=TEXTBOOK)]
+
+
 def predicted(sweeps, provenance=None):
     columns = timings.columns(sweeps, provenance)
     return scaling.predictions(columns, analysis.measurements(columns))
 
 
 def test_scaling_keeps_the_size_or_the_work_of_each_rank():
-    def took(ranks, m, n, seconds):
-        return measurement(product(ranks, (m, n, n)), samples=kernel_samples([[seconds] * ranks] * 6))
-
-    rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
+    times = ((1, 64, 64, 1.0), (1, 128, 128, 8.0), (4, 128, 128, 4.0), (4, 256, 64, 2.0))
+    rows = [took(product(ranks, (m, n, n)), seconds) for ranks, m, n, seconds in times]
     found = scaling.speedups(timings.derived(*rows))
     more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
     # four times the work of 64 in two seconds
@@ -41,15 +44,15 @@ def test_scaling_keeps_the_size_or_the_work_of_each_rank():
 
 
 def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run():
-    def took(ranks, variant, kernel, call, algorithm=TEXTBOOK):
+    def whole(ranks, variant, kernel, call, algorithm=TEXTBOOK):
         samples = kernel_samples([[kernel] * ranks] * 6) if kernel else ()
         samples += call_samples([[{"total": call}] * ranks] * 6)
         return measurement(product(ranks, variant=variant, algorithm=algorithm), samples=samples)
 
     machine = {"cpu": {"model": "Model T", "cores": 2}}
-    before = [took(1, "naive", 1.0, 2.0), took(2, "naive", 1.0, 2.0)]
-    after = [took(1, "naive", 3.0, 8.0), took(1, "cublas", 4.0, 6.0), took(2, "naive", 2.0, 4.0)]
-    after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # an algorithm that is timed end to end only
+    before = [whole(1, "naive", 1.0, 2.0), whole(2, "naive", 1.0, 2.0)]
+    after = [whole(1, "naive", 3.0, 8.0), whole(1, "cublas", 4.0, 6.0), whole(2, "naive", 2.0, 4.0)]
+    after.append(whole(2, "cublas", 0.0, 5.0, "staged"))  # an algorithm that is timed end to end only
     runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
     found = scaling.speedups(analysis.measurements(merged(*runs)))
     more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")
@@ -62,32 +65,23 @@ def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run():
 
 
 def test_one_rank_beside_another_algorithm_is_a_base_too():
-    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
-    for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
-        samples = kernel_samples([[seconds]] * 6)
-        rows.append(measurement(product(1, algorithm="cublasmp"), samples=samples, algorithm=algorithm))
+    rows = [took(product(2, algorithm="ring"), 3.0), *beside(product(1, algorithm="cublasmp"), 6.0, 4.0)]
     found = scaling.speedups(timings.derived(*rows))
     assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
 
 
 def test_a_speedup_is_relative_to_the_same_arithmetic():
-    took = {("naive", 1): 6.0, ("naive", 2): 4.0, ("tensor_core", 1): 3.0, ("tensor_core", 2): 2.0, ("cublas", 1): 5.0}
-    rows = [
-        measurement(product(ranks, variant=variant), samples=kernel_samples([[seconds] * ranks] * 6))
-        for (variant, ranks), seconds in took.items()
-    ]
+    times = {("naive", 1): 6.0, ("naive", 2): 4.0, ("tensor_core", 1): 3.0, ("tensor_core", 2): 2.0, ("cublas", 1): 5.0}
+    rows = [took(product(ranks, variant=variant), seconds) for (variant, ranks), seconds in times.items()]
     found = scaling.speedups(timings.derived(*rows))
     more = found[found["ranks"] == 2].set_index("variant")["speedup"].to_dict()
     assert more == {"naive": 5 / 4, "tensor_core": 3 / 2}  # three TF32 products are other arithmetic than cuBLAS's
 
 
 def test_nothing_is_scaled_from_one_machine_to_another():
-    def ranks(count, seconds):
-        return {"size": [measurement(product(count), samples=kernel_samples([[seconds] * count] * 6))]}
-
     one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
     for machine, expected in ((one, [1.0, 4.0]), (other, [])):
-        columns = merged((one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
+        columns = merged((one, {"size": [took(product(1), 8.0)]}), (machine, {"size": [took(product(2), 2.0)]}))
         found = scaling.speedups(analysis.split_by_machine(analysis.measurements(columns)))
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
@@ -95,11 +89,8 @@ def test_nothing_is_scaled_from_one_machine_to_another():
 def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time():
     rows = []
     for n in (100, 200):
-        point = product(2, (n, n, n), "numpy", "ring")
         flops = 2 * (n // 2) * n * n
-        textbook = kernel_samples([[0.25 + flops * 1e-6] * 2] * 3)
-        rows.append(measurement(point, samples=kernel_samples([[n / 10, n / 10]] * 3)))
-        rows.append(measurement(point, samples=textbook, algorithm=TEXTBOOK))
+        rows += beside(product(2, (n, n, n), "numpy", "ring"), n / 10, 0.25 + flops * 1e-6)
     found = predicted({"spread": rows}, EXCHANGES)
     assert sorted(found["ranks"].unique()) == [1, 2, 4, 8, 16]
     measured = found[found["seconds"].notna()]
@@ -111,23 +102,20 @@ def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time()
 
 
 def test_each_type_and_each_variant_has_lines_of_its_own():
-    took = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
+    times = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
     rows = []
-    for (variant, dtype), seconds in took.items():
+    for (variant, dtype), seconds in times.items():
         point = dataclasses.replace(product(2, variant=variant, algorithm="ring"), dtype=dtype)
-        for algorithm in ("ring", TEXTBOOK):
-            rows.append(measurement(point, samples=kernel_samples([[seconds] * 2] * 3), algorithm=algorithm))
+        rows += beside(point, seconds, seconds)
     found = predicted({"spread": rows})
     there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
-    assert there.to_dict() == pytest.approx(took)  # two halves of what the textbook's product takes
+    assert there.to_dict() == pytest.approx(times)  # two halves of what the textbook's product takes
 
 
 def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on():
     rows = []
     for ranks, n in ((2, 100), (2, 200), (4, 100), (4, 50)):
-        for algorithm in ("ring", TEXTBOOK):
-            point = product(ranks, (n, n, n), "numpy", "ring")
-            rows.append(measurement(point, samples=kernel_samples([[1.0] * ranks] * 3), algorithm=algorithm))
+        rows += beside(product(ranks, (n, n, n), "numpy", "ring"), 1.0, 1.0)
     found = predicted({"spread": rows}, EXCHANGES)
     (last,) = found.loc[found["ranks"] == 16, ["n", "measured_ranks"]].to_numpy().tolist()
     assert last == [200, 2]
@@ -139,10 +127,12 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
         verdict = Verdict(passed, 1e-7, 1e-6, "exact", "")
         point = Point("sum", "openmp", (n,), "float32", 4, {}, "all_reduce")
         local = 1.0 + -(-n // 4) * 1e-3
-        rows.append(measurement(point, samples=kernel_samples([[local + beyond] * 4] * 6), verdict=verdict))
-        rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
         alone = dataclasses.replace(point, algorithm=TEXTBOOK)  # is not predicted: the model knows no such call
-        rows.append(measurement(alone, samples=kernel_samples([[local] * 4] * 6)))
+        rows += [
+            took(point, local + beyond, verdict=verdict),
+            took(point, local, algorithm=TEXTBOOK),
+            took(alone, local),
+        ]
     found = predicted({"combined": rows})
     measured = found[found["seconds"].notna()]
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
@@ -156,9 +146,7 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
 def test_variants_of_a_reduction_combine_in_the_same_time():
     rows = []
     for variant, beyond in (("openmp", 2.0), ("serial", 9.0), ("numpy", 4.0)):
-        point = Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce")
-        rows.append(measurement(point, samples=kernel_samples([[1.0 + beyond] * 2] * 6)))
-        rows.append(measurement(point, samples=kernel_samples([[1.0] * 2] * 6), algorithm=TEXTBOOK))
+        rows += beside(Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce"), 1.0 + beyond, 1.0)
     found = predicted({"combined": rows})
     assert found.loc[found["ranks"] == 2, "predicted_seconds"].tolist() == pytest.approx([5.0] * 3)  # 4 is the median
 
@@ -169,8 +157,7 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer():
     for ranks, n, seconds in ((1, 128, 9.0), (2, 128, 4.0), (4, 128, 2.2), (2, 256, 30.0), (8, 256, 7.5)):
         point = product(ranks, (n, n, n), "numpy", "ring")
         rows.append(measurement(point, samples=kernel_samples([[part * seconds] * ranks for part in (0.9, 1, 1.1)])))
-        local = kernel_samples([[3.0 * (n / 128) ** 3 * 2 / ranks] * ranks] * 3)
-        rows.append(measurement(point, samples=local, algorithm=TEXTBOOK))
+        rows.append(took(point, 3.0 * (n / 128) ** 3 * 2 / ranks, algorithm=TEXTBOOK))
     columns = timings.columns({"spread": rows})
     frame = analysis.measurements(columns)
     found = scaling.held_out(scaling.models_of(columns, frame)).sort_values("n")
@@ -187,12 +174,9 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer():
 
 
 def test_a_rate_that_falls_with_the_size_is_no_latency():
-    rows = [measurement(product(2, (8, 8, 8), "serial"), samples=kernel_samples([[1e-5] * 2] * 3))]
+    rows = [took(product(2, (8, 8, 8), "serial"), 1e-5)]
     for n, rate in ((1000, 0.8e12), (2000, 1e12)):
-        point = product(2, (n, n, n), "numpy", "ring")
-        for algorithm in ("ring", TEXTBOOK):
-            samples = kernel_samples([[n**3 / rate] * 2] * 3)
-            rows.append(measurement(point, samples=samples, algorithm=algorithm))
+        rows += beside(product(2, (n, n, n), "numpy", "ring"), n**3 / rate, n**3 / rate)
     found = predicted({"spread": rows})
     four = found[(found["ranks"] == 4) & (found["n"] == 2000)]["predicted_seconds"]
     assert four.tolist() == pytest.approx([2000**3 / 1e12 / 2], rel=0.02)  # not a latency of 0.3 ms
@@ -200,10 +184,7 @@ def test_a_rate_that_falls_with_the_size_is_no_latency():
 
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
 def test_one_rank_predicts_only_itself(exchanges):
-    rows = []
-    for algorithm in ("ring", TEXTBOOK):
-        samples = kernel_samples([2.0] * 3)
-        rows.append(measurement(product(1, variant="numpy", algorithm="ring"), samples=samples, algorithm=algorithm))
+    rows = beside(product(1, variant="numpy", algorithm="ring"), 2.0, 2.0)
     found = predicted({"spread": rows}, {"exchanges": exchanges})
     assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
 
@@ -218,10 +199,7 @@ def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks():
         samples = kernel_samples([[phases["kernel"]] * ranks] * 6) + call_samples([[call] * ranks] * 6)
         return measurement(product(ranks, (n, n, n), variant), samples=samples)
 
-    ring = [
-        measurement(product(ranks, variant="numpy", algorithm="ring"), samples=kernel_samples([[1.0] * ranks] * 6))
-        for ranks in (1, 2, 4)
-    ]
+    ring = [took(product(ranks, variant="numpy", algorithm="ring"), 1.0) for ranks in (1, 2, 4)]
     sweeps = {
         "spread": [*ring, *(textbook(ranks, n) for ranks in (1, 2, 4) for n in (64, 128)), textbook(2, 64, "packed")],
         "alone": [textbook(2, 64)],
@@ -260,10 +238,7 @@ def test_copies_from_pageable_memory_do_not_predict_page_locked_ones():
 
 def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_intervals():
     sweeps = {
-        name: [
-            measurement(product(1), samples=kernel_samples([[one]] * 6)),
-            measurement(product(2), samples=kernel_samples([[two] * 2] * 6)),
-        ]
+        name: [took(product(1), one), took(product(2), two)]
         for name, one, two in (("a", 8.0, 5.0), ("b", 8.8, 5.5), ("c", 8.4, 6.0))
     }
     frame = analysis.measurements(timings.columns(sweeps))
@@ -279,20 +254,14 @@ def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_interva
 def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once():
     """The base is in another sweep. One card alone, in 8 s, is faster than both at once: a card in 8.5, one in 10."""
 
-    def took(point, *seconds):
-        return measurement(point, samples=kernel_samples([seconds] * 3))
+    def on_two(shape, *seconds):
+        return measurement(product(2, shape), samples=kernel_samples([seconds] * 3))
 
+    small, large = (64, 64, 64), (256, 64, 64)
     sweeps = {
-        "distributed": [
-            took(product(1), 8.0),
-            took(product(2, algorithm="ring"), 5.0, 5.0),
-            took(product(2), 4.2, 5.0),
-        ],
-        "cards": [took(product(2, (128, 64, 64)), 8.5, 10.0)],
-        "larger": [
-            took(product(1, (256, 64, 64)), 40.0),
-            took(product(2, (256, 64, 64), algorithm="ring"), 18.0, 18.0),
-        ],
+        "distributed": [took(product(1), 8.0), took(product(2, algorithm="ring"), 5.0), on_two(small, 4.2, 5.0)],
+        "cards": [on_two((128, 64, 64), 8.5, 10.0)],
+        "larger": [took(product(1, large), 40.0), took(product(2, large, algorithm="ring"), 18.0)],
     }
     found = scaling.speedups(analysis.measurements(timings.columns(sweeps)))
     more = found[(found["ranks"] == 2) & (found["kind"] == "strong") & (found["sweep"] == "distributed")]
@@ -308,11 +277,9 @@ def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once():
 
 
 def test_an_efficiency_relative_to_one_card_names_it():
-    rows = [measurement(product(1), samples=kernel_samples([8.0] * 3))]
-    rows.append(measurement(product(2, algorithm="ring"), samples=kernel_samples([(5.0, 5.0)] * 3)))
+    rows = [took(product(1), 8.0), took(product(2, algorithm="ring"), 5.0)]
     # of another arithmetic, and of another number of ranks
-    rows.append(measurement(product(2, (128, 64, 64), "tensor_core"), samples=kernel_samples([(1.0, 1.0)] * 3)))
-    rows.append(measurement(product(4, (256, 64, 64)), samples=kernel_samples([(1.0,) * 4] * 3)))
+    rows += [took(product(2, (128, 64, 64), "tensor_core"), 1.0), took(product(4, (256, 64, 64)), 1.0)]
     found = scaling.speedups(
         analysis.measurements(timings.columns({"size": rows}, {"gpus": [{"uuid": "GPU-12345678-90ab", "name": "T"}]}))
     )

@@ -102,6 +102,12 @@ def measurement(
     )
 
 
+def took(point: Point, seconds: float | Sequence, contender: str = "", **more: Any) -> Measurement:
+    """A measurement of the kernel alone: six repetitions that take equally long on all ranks, or these times."""
+    times = seconds if isinstance(seconds, Sequence) else [[seconds] * point.ranks] * 6
+    return measurement(point, contender, samples=kernel_samples(times), **more)
+
+
 def write(
     path: Path,
     sweeps: Mapping[str, Sequence[Measurement]],
