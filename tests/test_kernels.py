@@ -213,18 +213,6 @@ def test_lessons_are_short():
     assert [x for x, text in texts.items() if len(text[heads.end_of_comments(text) :].splitlines()) > 120] == []
 
 
-def test_headers_are_found_through_each_other(monkeypatch, tmp_path):
-    monkeypatch.setattr(kernels, "FOLDER", tmp_path)
-    source = tmp_path / "a.cu"
-    source.write_text('#include <math.h>\n#include "b.cuh"\n#include "d/c.cuh"\n// #include "e.cuh"\n')
-    (tmp_path / "d").mkdir()
-    (tmp_path / "b.cuh").write_text('#include "d/c.cuh"\n')
-    (tmp_path / "d" / "c.cuh").write_text('#include "b.cuh"\n#include "e.cuh"\n')
-    (tmp_path / "e.cuh").touch()
-    assert set(kernels.headers(source)) == {tmp_path / name for name in ("b.cuh", "d/c.cuh", "e.cuh")}
-    assert kernels.headers(tmp_path / "e.cuh") == ()
-
-
 def test_ptx_is_in_one_header_under_the_names_of_its_isa():
     rungs = [path.name for path in kernels.FOLDER.glob("*/*/*.cu") if re.search(r"\basm\b", path.read_text())]
     assert rungs == []

@@ -611,15 +611,6 @@ def test_the_extreme_may_be_anywhere():
         assert min(places.count(end) for end in (0, 7)) > 50  # loops often leave out an end
 
 
-@pytest.mark.parametrize("dtype", SUM.dtypes)
-def test_the_identity_changes_nothing(dtype):
-    numbers = np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.float64).astype(dtype)
-    for combination, function in (("sum", np.add), ("minimum", np.minimum), ("maximum", np.maximum)):
-        value = identity(combination, dtype)
-        assert value.dtype == dtype
-        np.testing.assert_array_equal(function(numbers, value), numbers)
-
-
 @pytest.mark.parametrize(("dtype", "narrow"), [("int32", "float32"), ("float32", "float16"), ("float64", "float32")])
 def test_exchanged_vectors_show_a_narrower_type_and_a_wrong_reduction(dtype, narrow):
     x = LINKS.draw(np.random.default_rng(0), task(LINKS, (1000,), dtype, {}))["x"]
