@@ -2,6 +2,8 @@
 
 import hashlib
 
+import numpy as np
+
 from hpcmm.bench.journal import Journal
 from hpcmm.model import Verdict
 from hpcmm.model.measurement import Batch, Measurement, Point, Sample
@@ -51,6 +53,15 @@ def measured(point: Point, seconds: float = 0.5, verdict: Verdict = RIGHT) -> li
 def of(point: Point, batch: Batch = BATCH) -> str:
     """The fingerprint of one of the batch's points."""
     return batch.fingerprints[batch.points.index(point)]
+
+
+def assert_same(groups, others) -> None:
+    """Check that two files have the same groups, columns, types and values."""
+    for group, columns in groups.items():
+        assert list(others[group]) == list(columns)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(others[group][name], values)
+            assert others[group][name].dtype == values.dtype
 
 
 def filled(path, points=BATCH.points) -> Journal:

@@ -120,9 +120,9 @@ def test_module_names_are_specific():
     assert not [name(path) for path in MODULES if {path.stem, *path.relative_to(PACKAGE).parts} & vague]
 
 
-def loaded_by(*modules: str) -> set[str]:
-    """All modules that are loaded after an import of these, in a process of its own."""
-    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+def loaded_by(*modules: str, then: str = "pass") -> set[str]:
+    """All modules that are loaded after an import of these, and ``then`` by code, in a process of its own."""
+    program = f"import sys, {', '.join(modules)}; {then}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -142,9 +142,7 @@ def test_the_distributed_algorithms_are_imported_without_mpi_or_a_device():
 
 
 def test_a_command_loads_no_other_one_and_what_checks_no_config_loads_no_validator():
-    program = "import sys; from hpcmm.cli.main import parser; parser('status'); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
+    loaded = loaded_by("hpcmm.cli.main", then="hpcmm.cli.main.parser('status')")
     others = {f"hpcmm.cli.{each}" for each in COMMANDS} - {"hpcmm.cli.status"}
     assert "hpcmm.cli.status" in loaded and not others & loaded
     assert not {"jsonschema", "pandas"} & (loaded | loaded_by("hpcmm.jobs.measure", "hpcmm.cluster.slurm"))

@@ -36,6 +36,14 @@ def collected(planned, folder) -> tuple[list[str], list[int], list[tuple]]:
     return failed, list(groups["measurements"]["n"][::2]), rows
 
 
+def logged(folder, name: str, text: str):
+    """Write a log of a job; return its path."""
+    log = folder / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(text)
+    return log
+
+
 def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planned, tmp_path):
     failed, sizes, omitted = collected(planned, tmp_path)
     ending = "matmul-sweep/cuda-r2-1: its job did not start"
@@ -48,10 +56,8 @@ def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planne
 
 
 def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_path):
-    log = tmp_path / "logs" / f"{BATCH.name}.log"
-    log.parent.mkdir(parents=True)
     before = "rank 0 on vm: CPU\nhpcmm: error: other/cuda-r2-1: of another batch\n"
-    log.write_text(f"{before}hpcmm: error: matmul-sweep/cuda-r2-1: no GPU here\nAbort(1)\n")
+    logged(tmp_path, BATCH.name, f"{before}hpcmm: error: matmul-sweep/cuda-r2-1: no GPU here\nAbort(1)\n")
     _, _, omitted = collected(planned, tmp_path)
     assert [reason for *_, reason in omitted] == ["failed: matmul-sweep/cuda-r2-1: no GPU here"]
 
@@ -62,19 +68,16 @@ def test_batches_that_failed_for_one_reason_have_one_line(tmp_path):
     planned = plan.Plan(tuple(batches), {}, MEASURING, False, "auto", {"job_minutes": 1e6})
     planned.write(tmp_path / "plan.json")
     (job,) = planned.jobs
-    log = tmp_path / "logs" / f"{job.name}.log"
-    log.parent.mkdir(parents=True)
     why = "Slurm ended job 12 without an error of the job: FAILED (BadConstraints); it requested --mem=22323M"
-    log.write_text(f"hpcmm: error: {why}\n")
+    logged(tmp_path, job.name, f"hpcmm: error: {why}\n")
     failed, _, omitted = collected(planned, tmp_path)
     assert failed == [f"sweep0/cuda-r2-1 and 19 more: 60 of 60 points not measured: {why}"]
     assert len(omitted) == 20
 
 
 def test_a_job_that_ended_without_an_error_is_omitted_with_the_last_line_of_its_log(planned, tmp_path):
-    log = tmp_path / "logs" / f"{BATCH.name}.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("Abort(1) in MPI_Init\nucx function returned with failed status (Shared memory error)\n\n")
+    text = "Abort(1) in MPI_Init\nucx function returned with failed status (Shared memory error)\n\n"
+    log = logged(tmp_path, BATCH.name, text)
     (failed,), _, _ = collected(planned, tmp_path)
     assert failed.endswith(f"{log}, is: ucx function returned with failed status (Shared memory error)")
     log.write_text("")
@@ -125,9 +128,8 @@ def test_points_that_lack_visits_are_there_and_their_job_has_failed(planned, tmp
 
 def test_the_first_part_of_a_job_may_have_failed_where_the_last_one_did_not_start(planned, tmp_path):
     what = "matmul-sweep/cuda-r2-1: 3 of 3 points not measured"
-    log = tmp_path / "logs" / f"{BATCH.name}.1.log"
-    log.parent.mkdir(parents=True)
-    log.write_text("Traceback (most recent call last):\n  File x\nmpi4py.MPI.Exception: MPI_ERR_WIN: invalid window\n")
+    text = "Traceback (most recent call last):\n  File x\nmpi4py.MPI.Exception: MPI_ERR_WIN: invalid window\n"
+    log = logged(tmp_path, f"{BATCH.name}.1", text)
     assert collected(planned, tmp_path)[0] == [f"{what}: mpi4py.MPI.Exception: MPI_ERR_WIN: invalid window"]
     log.write_text("rank 0 on vm: CPU\nException ignored in: x\n")
     assert collected(planned, tmp_path)[0] == [f"{what}: its job did not start"]

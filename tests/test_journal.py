@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from batches import BATCH, HOST, WRONG, batch_of, filled, measured, of, stored, together
+from batches import BATCH, HOST, WRONG, assert_same, batch_of, filled, measured, of, stored, together
 
 from hpcmm import store
 from hpcmm.bench import journal as journals
@@ -315,9 +315,7 @@ def test_a_deleted_file_is_restored_from_kept_files(path):
     assert journal.measured == set(BATCH.fingerprints) and not journal.finished
     journal.complete()
     after = store.read(output)
-    for group, columns in before.items():
-        for name, values in columns.items():
-            np.testing.assert_array_equal(after[group][name], values)
+    assert_same(before, after)
     assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
 
 

@@ -29,14 +29,10 @@ CONFIG = CONFIGS["plan"]
 GONE = object()
 
 
-def changed(**changes) -> dict:
+def changed(changes=(), **more) -> dict:
     """CONFIG with some values replaced; ``sweeps__size__tiles=GONE`` takes one away."""
-    return with_changes(changes)
-
-
-def with_changes(changes: dict) -> dict:
     config = copy.deepcopy(CONFIG)
-    for place, value in changes.items():
+    for place, value in (dict(changes) | more).items():
         *path, key = place.split("__") if isinstance(place, str) else [place]
         entry = config
         for each in path:
@@ -89,7 +85,7 @@ REFUSED = [
 )
 def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, named):
     with pytest.raises(ConfigError) as refusal:
-        make(with_changes(changes))
+        make(changed(changes))
     message = str(refusal.value)
     assert "\n" not in message
     for part in named:
@@ -99,7 +95,7 @@ def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, n
 def test_all_errors_are_reported_at_once():
     changes, problems = REFUSALS["at once"]
     with pytest.raises(ConfigError) as refusal:
-        make(with_changes(special(changes)))
+        make(changed(special(changes)))
     found = [problem.split("; allowed: ")[0] for problem in refusal.value.problems]
     assert sorted(found) == sorted(problems)
     assert str(refusal.value).splitlines() == list(refusal.value.problems)
@@ -107,7 +103,7 @@ def test_all_errors_are_reported_at_once():
 
 def test_twenty_of_many_errors_are_reported():
     with pytest.raises(ConfigError) as refusal:
-        make(with_changes({"sweeps__size__sizes": list(range(-30, 0))}))
+        make(changed({"sweeps__size__sizes": list(range(-30, 0))}))
     *first, last = str(refusal.value).splitlines()
     assert len(first) == 20 and last == "and 10 more" and len(refusal.value.problems) == 30
 
@@ -115,7 +111,7 @@ def test_twenty_of_many_errors_are_reported():
 def test_sizes_that_a_variant_gets_wrong_are_reported_for_all_sweeps_at_once():
     entry = {"operation": "matmul", "variants": ["tiled_exact"], "sizes": [641]}
     with pytest.raises(ConfigError) as refusal:
-        make(with_changes({"sweeps": {"a": entry, "b": entry, "c": {**entry, "sizes": [640]}}}))
+        make(changed({"sweeps": {"a": entry, "b": entry, "c": {**entry, "sizes": [640]}}}))
     assert [problem.split(":")[0] for problem in refusal.value.problems] == ["sweeps.a", "sweeps.b"]
 
 
@@ -338,7 +334,7 @@ def test_many_values_that_cannot_be_sorted_are_compared_at_once():
     """jsonschema compares all pairs of them, which takes minutes."""
     sizes = [each for i in range(1, 9_000) for each in (i, [i])]
     with pytest.raises(ConfigError) as refusal:
-        make(with_changes({"sweeps__size__sizes": sizes}))
+        make(changed({"sweeps__size__sizes": sizes}))
     assert len(refusal.value.problems) == 8_999
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import timings
 import xarray
-from batches import BATCH, HOST, batch_of, measured, stored, together
+from batches import BATCH, HOST, assert_same, batch_of, measured, stored, together
 from tasks import UMASK
 
 import hpcmm
@@ -41,12 +41,7 @@ def test_a_file_without_its_seal_is_read(tmp_path, monkeypatch, capsys):
     with h5py.File(path, "a") as file:  # as another program changes it
         file.attrs["mine"] = 1
     assert store.file.SEAL not in path.read_bytes()
-    found = store.read(path)
-    for group, columns in expected.items():
-        assert list(found[group]) == list(columns)
-        for name, values in columns.items():
-            np.testing.assert_array_equal(found[group][name], values)
-            assert found[group][name].dtype == values.dtype
+    assert_same(expected, store.read(path))
     with h5py.File(path, "a") as file:  # values that do not fit together
         file["samples/measurement"][...] += 1000
     assert main(["show", str(path)]) == 1
@@ -153,11 +148,7 @@ def test_rows_are_selected_with_their_own_runs_and_ranks(merged):
 @pytest.mark.parametrize("others", [(), ("all.h5", "1/part.h5", "all.h5")])
 def test_merging_merged_files_and_parts_of_them_gives_the_same_rows(merged, tmp_path, others):
     timings.merge([merged, *(merged.parent / name for name in others)], tmp_path / "again.h5")
-    before, after = store.read(merged), store.read(tmp_path / "again.h5")
-    for group, columns in before.items():
-        assert after[group].keys() == columns.keys()
-        for name, values in columns.items():
-            np.testing.assert_array_equal(after[group][name], values)
+    assert_same(store.read(merged), store.read(tmp_path / "again.h5"))
 
 
 def test_a_variant_omitted_by_one_file_and_measured_by_another_is_not_omitted(merged, tmp_path):
