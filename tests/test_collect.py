@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 from batches import BATCH, HOST, batch_of, filled, measured, of, stored
-from timings import page_of
 
-from hpcmm import report, store
+from hpcmm import store
 from hpcmm.bench import done, profiling
 from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
@@ -42,17 +41,6 @@ def logged(folder, name: str, text: str):
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)
     return log
-
-
-def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planned, tmp_path):
-    failed, sizes, omitted = collected(planned, tmp_path)
-    ending = "matmul-sweep/cuda-r2-1: its job did not start"
-    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points not measured: its job did not start"]
-    assert sizes == [1000, 2000]
-    reason = f"failed: {ending}"
-    assert omitted == [("matmul-sweep", "tiled_padded", 2, reason)]
-    page, _ = report.build(tmp_path / "timings.h5", tmp_path)
-    assert reason in page_of(page)
 
 
 def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_path):
@@ -133,11 +121,6 @@ def test_the_first_part_of_a_job_may_have_failed_where_the_last_one_did_not_star
     assert collected(planned, tmp_path)[0] == [f"{what}: mpi4py.MPI.Exception: MPI_ERR_WIN: invalid window"]
     log.write_text("rank 0 on vm: CPU\nException ignored in: x\n")
     assert collected(planned, tmp_path)[0] == [f"{what}: its job did not start"]
-
-
-def test_points_of_kept_files_are_there(planned, tmp_path):
-    stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
-    assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
 
 
 def test_a_damaged_file_has_no_points_and_the_rest_is_there(planned, tmp_path):

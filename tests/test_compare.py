@@ -191,16 +191,6 @@ def test_points_are_matched_by_their_parameters():
     assert slow["ratio"] == pytest.approx(0.5, rel=0.01) and slow["before"] == pytest.approx(1.0055, rel=1e-4)
 
 
-def test_the_slowest_rank_counts_and_scopes_are_separate():
-    def rows(kernel, total):
-        calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]
-        samples = (*kernel_samples([(0.1, kernel * factor) for factor in NOISE]), *call_samples(calls))
-        return [measurement(product(ranks=2), samples=samples)]
-
-    assert list(compared(rows(1.0, 5.0), rows(2.0, 5.0)).rows["verdict"]) == ["slower"]
-    assert list(compared(rows(1.0, 5.0), rows(2.0, 5.0), scope="call").rows["verdict"]) == ["same"]
-
-
 def test_an_algorithm_timed_end_to_end_is_compared_end_to_end():
     point = product("cublas", 64, "float32", 2, "staged")
 
@@ -343,11 +333,6 @@ def test_a_gate_without_controls_has_a_status_of_its_own(command, tmp_path):
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])
 def test_the_exit_status_reports_regressions(command, files, share, status):
     assert command("compare", *files, "--fail-on-regression", share).returncode == status
-
-
-def test_a_file_is_the_same_as_itself(command, files):
-    done = command("compare", files[0], files[0], "--fail-on-regression", "0%")
-    assert done.returncode == 0 and "2 points in both: 2 same" in done.stdout
 
 
 def test_the_page_has_the_same_table(command, files, tmp_path):

@@ -109,14 +109,6 @@ def test_the_plan_of_a_folder_that_was_moved_is_replaced(whole, tmp_path):
     assert done.products(whole, tmp_path, True) == {done.TIMINGS: False, done.PAGE: False}
 
 
-def test_the_plan_of_a_run_that_was_ended_is_replaced(whole, tmp_path):
-    """Else the status would be that of the other plan, although nothing is left to do."""
-    planned_of(BATCH).write(tmp_path / "plan.json")
-    assert told(whole, tmp_path) == (BOTH, PRODUCTS)
-    (tmp_path / "plan.json").unlink()
-    assert told(whole, tmp_path) == (BOTH, PRODUCTS)
-
-
 def test_a_page_of_another_file_is_stale_alone(whole, tmp_path):
     path = tmp_path / done.PAGE
     path.write_text(path.read_text().replace("sha256 ", "sha256 0"))
@@ -161,7 +153,3 @@ def test_a_point_without_a_result_is_done_and_counts_as_not_measured(whole, tmp_
     columns = store.read(tmp_path / "two.h5")
     found = analysis.summary(columns, analysis.measurements(columns))
     assert (found.points, found.unmeasured) == (2, 1)
-
-
-def test_a_file_of_another_kind_has_no_fingerprints(whole, tmp_path):
-    assert store.fingerprints(tmp_path / "plan.json") == {} and store.source(tmp_path / "plan.json") == ""

@@ -41,16 +41,6 @@ def test_a_truncated_last_line_is_dropped_and_earlier_lines_are_kept(path, count
         again.close()
 
 
-def test_lines_before_a_damaged_line_are_read_by_other_processes(path):
-    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
-    journal.append(BATCH.points[0], measured(BATCH.points[0]))
-    journal.close()
-    seen = glance(path, BATCH)
-    with path.open("ab") as file:
-        file.write(bytes(100) + b"\n")
-    assert len(seen.whole) == 1 and glance(path, BATCH).whole == seen.whole
-
-
 @pytest.mark.parametrize(
     "order",
     [["point"], ["opening", "failed"], ["opening", "begun", "failed", "failed"]]
@@ -317,33 +307,6 @@ def test_a_deleted_file_is_restored_from_kept_files(path):
     after = store.read(output)
     assert_same(before, after)
     assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
-
-
-def test_only_changed_points_are_missing_and_other_numbers_are_the_same(path):
-    output = stored(path.with_suffix(".h5"))
-    before = store.read(output)
-    output.unlink()
-    other = batch_of([16, 8], "cublas", alpha=1.5)  # a batch may get variants, too
-    batch = together((*BATCH.points, *other.points))
-    batch = dataclasses.replace(batch, fingerprints=("new", *batch.fingerprints[1:]))
-    journal = Journal(path, batch, {"host": "there"})
-    assert journal.measured == set(BATCH.fingerprints[1:])
-    for point in (BATCH.points[0], *other.points):
-        journal.append(point, measured(point, 9.0))
-    journal.complete()
-    after = store.read(output)
-    rows = after["measurements"]
-    assert list(rows["m"]) == [8, 8, 16, 16, 32, 32, 16, 16, 8, 8]
-    assert list(rows["variant"]) == ["tiled_padded"] * 6 + ["cublas"] * 4
-    assert [json.loads(text) for text in after["runs"]["provenance"][rows["run"]]] == (
-        [{"host": "there"}] * 2 + [HOST] * 4 + [{"host": "there"}] * 4
-    )
-    assert list(rows["tile"]) == [8] * 6 + [0] * 4
-    for row in range(10):
-        kept = 2 <= row < 6
-        of_row = after["samples"]["kernel"][after["samples"]["measurement"] == row]
-        earlier = before["samples"]["kernel"][before["samples"]["measurement"] == row]
-        np.testing.assert_array_equal(of_row, earlier if kept else [9.0] * 8)
 
 
 def test_points_are_found_wherever_the_parts_were_divided(path):

@@ -213,18 +213,6 @@ def test_resources_of_a_kernel_are_kept_even_if_its_result_is_wrong(monkeypatch,
     assert asked == [(name, point.shape, point.dtype, dict(point.scalars), {"A", "B", "C"}) for name in names]
 
 
-def test_the_baseline_takes_turns_with_the_variant(damage):
-    order = []
-    damage("serial", lambda *_: order.append("serial"))
-    damage("numpy", lambda *_: order.append("numpy"))
-    measured(POINTS["matmul"])
-    checks_and_warmups = 2 * (1 + QUICK.warmups)
-    rounds = order[checks_and_warmups:]
-    assert len(rounds) == 2 * 2 * QUICK.max_repetitions  # end-to-end calls and kernels alone
-    for turn in range(0, len(rounds), 2):
-        assert set(rounds[turn : turn + 2]) == {"serial", "numpy"}
-
-
 def test_an_operation_without_a_library_has_no_baseline():
     for operation, shape in (("latency", (64, 100)), ("bandwidth", (64, 3))):
         variant = OPERATIONS[operation].ladder[0].name
@@ -276,15 +264,16 @@ def test_a_wrong_variant_fails_with_its_place_and_gives_no_times(damage, spoil, 
 
 @pytest.fixture
 def judged(monkeypatch):
-    """The verdicts of all comparisons with a reference of matmul, in order."""
-    verdicts = []
+    """The references of matmul that are computed, and the comparisons with them."""
+    found = []
 
     def reference(task, arrays):
+        found.append("reference")
         judge = MATMUL.reference(task, arrays)
-        return lambda got: verdicts.append(judge(got)) or verdicts[-1]
+        return lambda got: found.append("comparison") or judge(got)
 
     monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference, reference_on=None))
-    return verdicts
+    return found
 
 
 def measured_in_turn(*names: str):
@@ -339,21 +328,9 @@ def test_each_arithmetic_is_judged_by_its_own_bound_whichever_is_judged_first(re
 
 def test_a_result_with_the_bits_of_a_verified_one_is_not_verified_again(judged):
     measured_in_turn("serial")
-    assert len(judged) == 2, "the variant and the baseline, each after its first call"
+    assert judged.count("comparison") == 2, "the variant and the baseline, each after its first call"
     measured_in_turn("serial", "openmp", "numpy", "unrolled")
-    assert len(judged) == 2 + 5, "each variant at its own point, and the baseline beside the first one"
-
-
-def test_other_bits_are_verified_after_timing(judged, damage):
-    """NumPy does not promise the same bits, so that other ones are right if their errors are below the bound."""
-
-    def flip(number, arrays, before):
-        if number > 3:
-            arrays["C"].view(np.uint8)[0, 0] ^= 1
-
-    damage("numpy", flip)
-    _, baseline = measured(POINTS["matmul"])
-    assert baseline.verdict.passed and baseline.samples and len(judged) == 3
+    assert judged.count("comparison") == 2 + 5, "each variant at its own point, and the baseline beside the first one"
 
 
 @pytest.mark.parametrize(("run", "where"), [(0, ""), (QUICK.warmups + 2 * QUICK.max_repetitions, " (after timing)")])
@@ -458,16 +435,6 @@ def test_a_call_as_long_as_the_time_limit_is_the_only_repetition(takes):
     assert len(seconds_of(baseline, "kernel")) == len(seconds_of(baseline, "total")) == QUICK.max_repetitions
 
 
-def test_a_wrong_result_of_a_long_call_gives_no_times(damage):
-    def slow_and_wrong(number, arrays, before):
-        time.sleep(0.1)
-        nan_somewhere(number, arrays, before)
-
-    damage("serial", slow_and_wrong)
-    variant, _ = measured(POINTS["matmul"], dataclasses.replace(QUICK, max_seconds=0.05))
-    assert not variant.verdict.passed and not variant.samples
-
-
 # --- visits ------------------------------------------------------------------------------------------------------
 
 THREE = dataclasses.replace(QUICK, visits=3, min_repetitions=6, max_repetitions=6)
@@ -481,22 +448,11 @@ def visit_all(points, tmp_path, measuring=THREE, visits=3):
     return store.read(tmp_path / "out.h5")
 
 
-@pytest.fixture
-def referred(monkeypatch):
-    """An element for each reference of matmul that is computed."""
-    found, right = [], OPERATIONS["matmul"].reference
-    counted = dataclasses.replace(
-        MATMUL, reference=lambda task, arrays: found.append(1) or right(task, arrays), reference_on=None
-    )
-    monkeypatch.setitem(OPERATIONS, "matmul", counted)
-    return found
-
-
-def test_only_the_first_visit_of_a_point_verifies(damage, tmp_path, referred):
+def test_only_the_first_visit_of_a_point_verifies(damage, tmp_path, judged):
     runs = []
     damage("serial", lambda *_: runs.append(1))
     groups = visit_all([POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(3, 4, 5))], tmp_path)
-    assert len(referred) == 2, "one reference a problem, in the first visit"
+    assert judged.count("reference") == 2, "one reference a problem, in the first visit"
     assert len(runs) == 2 * 3 * (1 + THREE.warmups + 2 * 2)
     samples = groups["samples"]
     for row, call in itertools.product(range(4), (0, 1)):

@@ -252,15 +252,6 @@ def test_sizes_may_differ_by_device():
     assert {batch.device for batch in only.batches if batch.sweep == "size"} == {"cuda"}
 
 
-def test_a_variant_is_planned_in_its_own_types_alone():
-    both = ["float32", "float64"]
-    for named in ({"sweeps__size__variants": ["naive", "warpgroup"]}, {"sweeps__size__variants": GONE}):
-        planned = make(changed(sweeps__size__dtypes=both, **named))
-        types = {(point.variant, point.dtype) for point in planned.batch("size/cuda-r1-1").points}
-        assert {dtype for variant, dtype in types if variant == "warpgroup"} == {"float32"}
-        assert {dtype for variant, dtype in types if variant == "naive"} == set(both)
-
-
 def test_points_too_large_for_memory_are_reported_in_the_plan():
     planned = plan.make(changed(sweeps__size__sizes=[64, 4096]), machine())
     assert plan.too_large(planned, machine()) == {}
@@ -359,13 +350,6 @@ def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
     gpu_rungs = [variant for variant in OPERATIONS["sum"].ladder if variant.device == "cuda"]
     assert {"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": NO_GPU} in planned.rows_unmeasured()
     assert len(planned.rows_unmeasured()) == 3 * 2 + len(gpu_rungs)
-
-
-def test_parts_that_are_left_out_are_listed_once():
-    whole = make(changed(backends="auto"), NO_GPU, 0).rows_unmeasured()
-    divided = make(changed(backends="auto") | {"job_minutes": 1}, NO_GPU, 0)
-    assert len(divided.unmeasured) > 3
-    assert divided.rows_unmeasured() == whole
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
@@ -497,14 +481,6 @@ def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_c
         assert {place[0] for place in found if found[place] != widest[place]} == {"avx", "packed"}
 
 
-def test_fingerprints_distinguish_points_and_nothing_else():
-    found = [fingerprint for batch in make().batches for fingerprint in batch.fingerprints]
-    assert len(set(found)) == len(found)
-    assert make(changed() | {"job_minutes": 1}).batches[0].fingerprints[0] == make().batches[0].fingerprints[0]
-    renamed = make(changed(sweeps__size=GONE, sweeps__other=CONFIG["sweeps"]["size"])).batch("other/cuda-r1-1")
-    assert renamed.fingerprints == make().batch("size/cuda-r1-1").fingerprints
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -556,18 +532,6 @@ PROFILED = {
     "sum": {"operation": "sum", "variants": ["cub"], "shapes": [[100], [2000], [300]]},
     "host": {"operation": "vector_add", "variants": ["serial"], "sizes": [10]},
 }
-
-
-def test_the_gpu_rungs_of_the_fullest_sweep_are_profiled_at_its_largest_size():
-    planned = make(changed(sweeps=PROFILED, profile=True))
-    assert set(planned.profiled) == {"matmul", "sum"}
-    found = [(p.variant, p.dtype, p.tile) for p in planned.profiled["matmul"]]
-    variants = [("naive", 16), ("naive", 32), ("tiled_padded", 16), ("tiled_padded", 32), ("cublas", 0)]
-    assert found == [(name, dtype, tile) for dtype in ("float32", "float64") for name, tile in variants]
-    assert {(p.shape, p.ranks) for p in planned.profiled["matmul"]} == {((512, 512, 512), 1)}
-    assert [(p.shape, p.dtype) for p in planned.profiled["sum"]] == [((2000,), "float32"), ((2000,), "float64")]
-    (row,) = planned.unprofiled()
-    assert row == {"operation": "vector_add", "reason": "no GPU variant is measured in floating point on one rank"}
 
 
 def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():

@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import h5py
-import pandas as pd
 import pytest
 import timings
 from hypothesis import example, given
@@ -26,7 +25,7 @@ from hpcmm.bench import profiling
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import OPERATIONS, shapes
-from hpcmm.report import answer, chapters, csv_files, drawing, formats, hardware, page, vega
+from hpcmm.report import answer, chapters, drawing, formats, hardware, page, vega
 from hpcmm.report.chapters import sizes
 from hpcmm.system.text import amount, number, percent
 
@@ -516,11 +515,6 @@ def test_control_characters_and_formulas_are_removed(tmp_path, monkeypatch):
                     assert not value.startswith(("=", "+", "-", "@")), (each.name, name)
     (name,) = {row["sweep"] for row in read_csv(next(tmp_path.glob("tables/*A1*2J.csv")))}
     assert name == "'=cmd|'/c calc'!A1[2J"
-
-
-def test_negative_numbers_stay_numbers_in_csv():
-    frame = pd.DataFrame({"label": ["-rf"], "result": [-1.5]})
-    assert csv_files.csv(analysis.row_dicts(frame), ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
 @pytest.mark.slow

@@ -86,21 +86,6 @@ def test_nothing_is_scaled_from_one_machine_to_another():
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
-def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time():
-    rows = []
-    for n in (100, 200):
-        flops = 2 * (n // 2) * n * n
-        rows += beside(product(2, (n, n, n), "numpy", "ring"), n / 10, 0.25 + flops * 1e-6)
-    found = predicted({"spread": rows}, EXCHANGES)
-    assert sorted(found["ranks"].unique()) == [1, 2, 4, 8, 16]
-    measured = found[found["seconds"].notna()]
-    assert measured["ranks"].tolist() == [2, 2]
-    assert measured["seconds"].tolist() == [10.0, 20.0]
-    # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
-    expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
-    assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
-
-
 def test_each_type_and_each_variant_has_lines_of_its_own():
     times = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
     rows = []
