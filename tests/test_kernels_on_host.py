@@ -526,17 +526,22 @@ def divided(geometry: tabled.Tabled) -> tabled.Tile:
 
 SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
 SPLIT_TILES = [tile for tile in undivided(SPLIT_K) if tile.block <= 128] + undivided(SPLIT_K)[:1]
-TILES = [  # a rung, a type and the number of one of its tiles
+STREAM_K = RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices
+TILES = [  # a rung, a type and one of its tiles; of stream_k_dmma with the same tile in parts
     *(("skinny", *each.values) for each in SKINNY_TILES),
     *(("split_k_dmma", "float64", each.values[0]) for each in some(DMMA_TILES)),
     *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
+    *(("stream_k_dmma", "float64", *each.values[0]) for each in some(zip(STREAM_K[::2], STREAM_K[1::2], strict=True))),
 ]
 
 
 def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
     """Shapes and orders: whole tiles, ragged ones, some without terms; rows that begin anywhere."""
-    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
+    m, n, k = tile.rows, tile.columns, tile.depth
+    if name == "stream_k_dmma":
+        return in_orders((m, n, 5 * k), (m - 1, n + 5, k + 7), (1, 2, 3), (m + 2, n + 6, 2 * k + 4), (m, n, 0))
+    k *= tile.slices
     if tile.parts == 2:  # blocks of a cluster, which read and write each other's shared memory
         return in_orders((m + 1, n, 2 * k + 5))
     if name == "skinny":
@@ -549,12 +554,14 @@ def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "dtype", "tile"), [pytest.param(*each, id=f"{each[0]}-{i}") for i, each in enumerate(TILES)]
+    ("name", "dtype", "tiles"),
+    [pytest.param(name, dtype, tiles, id=f"{name}-{i}") for i, (name, dtype, *tiles) in enumerate(TILES)],
 )
-def test_a_tile_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
+def test_a_tile_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tiles):
     operation, variant = RUNG_OF[f"matmul/{name}"]
-    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry_of(dtype), choices=(tile,)))
-    points, results = points_of(name, tile), set()
+    geometry = dataclasses.replace(variant.geometry_of(dtype), choices=tuple(tiles))
+    variant = dataclasses.replace(variant, geometry=geometry)
+    points, results = points_of(name, tiles[0]), set()
     for shape, order in points:
         scalars = {"alpha": 1.5, "beta": 0.0 if shape == points[-2][0] != points[0][0] else 0.5}
         task = Task(operation, variant, shape, dtype, scalars, 0, MULTIPROCESSORS)
@@ -563,25 +570,6 @@ def test_a_tile_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, 
             macros |= {"A_WIDTH": 2, "B_WIDTH": 2}
         arrays = multiplied(build, task, order, source(f"matmul/{name}"), macros)
         if shape == points[0][0]:
-            results.add(arrays["C"].tobytes())
-    assert len(results) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", some(range(len(tabled.TABLE["stream_k_dmma"]["tiles"]))))
-def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, number):
-    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    whole, parts = variant.geometry.choices[2 * number : 2 * number + 2]
-    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(whole, parts)))
-    m, n, k = whole.rows, whole.columns, whole.depth
-    whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
-    results = set()
-    for shape, order in in_orders(whole, even, odd, (1, 2, 3), (m, n, 0)):
-        scalars = {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5}
-        task = Task(operation, variant, shape, "float64", scalars, 0, MULTIPROCESSORS)
-        macros = dataclasses.replace(task, shape=()).macros
-        arrays = multiplied(build, task, order, source("matmul/stream_k_dmma"), macros)
-        if shape == whole:
             results.add(arrays["C"].tobytes())
     assert len(results) == 1
 

@@ -110,11 +110,28 @@ def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch):
         run(build, task_of(name, (shape, 1.5, 0.0)), ORDERS[0], text.replace(wait, "C_BOXES / ROUND>"))
 
 
-def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
-    monkeypatch.setitem(SMALL, "persistent", tabled("persistent", [64, 3, 1, 64], GROUP_ROWS=2))
-    assert task_of("persistent").geometry.choices[0].block == 256
-    for point, order in zip(POINTS, itertools.cycle(ORDERS), strict=False):
-        run(build, task_of("persistent", point), order)
+FURTHER = [((70, 200, 328), 1.5, 0.5), *POINTS]
+OTHER_TILES = {
+    "one consumer of 64 rows": ("persistent", [64, 3, 1, 64], POINTS),
+    "blocks side by side share a tile of A": ("multicast", [64, 2, 1, 1], POINTS),
+    "two consumers, and parts that do not divide the rows": ("split_k_wgmma", [128, 64, 3, [3]], FURTHER),
+    "more blocks than steps": ("split_k_wgmma", [64, 128, 3, [8]], FURTHER),
+    "one group of 8 rows": ("few_rows_wgmma", [-1, 8, 64, 3, [1]], [*POINTS, ((7, 200, 328), 1.5, 0.5)]),
+    "more rows than of a tile": ("few_rows_wgmma", [-1, 48, 128, 2, [3]], [*POINTS, ((7, 200, 328), 1.5, 0.5)]),
+    "three rounds of boxes of C, which alternate with those of the next tile": (
+        *("fitted_wgmma", [208, 128]),
+        [((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)],
+    ),
+    "several groups of columns": ("short_k_mma", [128, 96, 1, 2], [*POINTS[:2], ((300, 203, 37), 1.5, 0.5)]),
+}
+
+
+@pytest.mark.parametrize("idea", OTHER_TILES)
+def test_another_tile_is_right_in_every_order(build, idea):
+    name, tile, points = OTHER_TILES[idea]
+    geometry = tabled(name, tile, GROUP_ROWS=2)
+    for point, order in in_orders(*points):
+        run(build, task_of(name, point, "float16" if name == "short_k_mma" else "bfloat16", geometry), order)
 
 
 @pytest.mark.parametrize(
@@ -134,39 +151,12 @@ def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatc
             run(build, task_of("persistent", POINTS[1]), order, text.replace(old, new))
 
 
-def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
-    monkeypatch.setitem(SMALL, "multicast", tabled("multicast", [64, 2, 1, 1], GROUP_ROWS=2))
-    for point, order in in_orders(*POINTS):
-        run(build, task_of("multicast", point), order)
+def test_a_part_of_a_that_its_block_does_not_load_is_found(build):
     text = whole_source("multicast")
     assert text.count("first_row + part, &full") == 1
+    task = task_of("multicast", POINTS[0], geometry=tabled("multicast", [64, 2, 1, 1], GROUP_ROWS=2))
     with pytest.raises(KernelError, match="wrong result"):
-        text = text.replace("first_row + part, &full", "first_row, &full")
-        run(build, task_of("multicast", POINTS[0]), ORDERS[0], text)
-
-
-@pytest.mark.parametrize("tile", [[128, 64, 3, [3]], [64, 128, 3, [8]]])
-def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile):
-    """Two consumers and parts that do not divide the rows; more blocks than steps."""
-    monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", tile, GROUP_ROWS=2))
-    for point, order in in_orders(((70, 200, 328), 1.5, 0.5), *POINTS):
-        run(build, task_of("split_k_wgmma", point), order)
-
-
-@pytest.mark.parametrize("tile", [[8, 64, 3, [1]], [48, 128, 2, [3]]])
-def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, tile):
-    """One group of 8 rows; several warpgroups, and more rows than of a tile."""
-    monkeypatch.setitem(SMALL, "few_rows_wgmma", tabled("few_rows_wgmma", [-1, *tile]))
-    for point, order in zip([*POINTS, ((7, 200, 328), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
-        run(build, task_of("few_rows_wgmma", point), order)
-
-
-def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch):
-    """Each tile has three rounds of boxes, which alternate with those of the next tile."""
-    monkeypatch.setitem(SMALL, "fitted_wgmma", tabled("fitted_wgmma", [208, 128], GROUP_ROWS=2))
-    points = [((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)]
-    for point, order in zip(points, ORDERS, strict=True):
-        run(build, task_of("fitted_wgmma", point), order)
+        run(build, task, ORDERS[0], text.replace("first_row + part, &full", "first_row, &full"))
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
@@ -183,12 +173,6 @@ def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     names, shapes = ("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))
     for name, shape in itertools.product(names, shapes):
         run(build, task_of(name, (shape, 1.5, 0.5)), ORDERS[0], pads=(pitch,) * 3)
-
-
-def test_a_warp_of_few_terms_has_several_groups_of_columns(build, monkeypatch):
-    monkeypatch.setitem(SMALL, "short_k_mma", tabled("short_k_mma", [128, 96, 1, 2]))
-    for point, order in zip([*POINTS[:2], ((300, 203, 37), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
-        run(build, task_of("short_k_mma", point, "float16"), order)
 
 
 def test_a_split_product_has_the_same_bits_in_every_order(build):
