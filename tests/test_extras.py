@@ -14,6 +14,7 @@ import pytest
 import test_check
 import yaml
 from packaging.requirements import Requirement
+from tasks import CASES
 from test_main import run_of
 
 from hpcmm.cli.arguments import COMMANDS
@@ -27,26 +28,7 @@ CORE = PROJECT["dependencies"]
 CONFIG = "sweeps: {small: {operation: sum, variants: [serial], sizes: [1000]}}\n"
 RUBRIC = "exercises: {rows: {operation: matmul, file: 01_serial.c, points: 2, shapes: 1, most: 16}}\n"
 
-# Arguments of each command that measures nothing, and what its output contains
-READING = {
-    "init": (["work"], "hpcmm run"),
-    "plan": ([], "small"),
-    "new": (["mine", "--like", "serial"], "mine.c"),
-    "status": ([], "0 of 3 points"),
-    "show": (["nodes/timings.h5"], "12 PASS"),
-    "report": (["nodes/timings.h5", "--results", "out"], "12 PASS"),
-    "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
-    "compare": (["a.h5", "b.h5"], "1 point in both"),
-    "history": (["a.h5", "b.h5"], "over 2 runs"),
-    "predict": (
-        ["--rate", "50", "--inside", "1us,9GB/s", "--between", "1us,1GB/s", "--ranks", "8", "--simulate", "0"],
-        "closed form",
-    ),
-    "export": (["a.h5"], "{"),
-    "occupancy": (["--tile", "16"], "8 blocks per SM"),
-    "check": (["nodes/timings.h5"], "4 devices"),
-    "grade": ([".", "--rubric", "rubric.yaml"], "rows: PASS 2 of 2"),
-}
+READING = CASES["extras"]
 MEASURING = {"run": [], "bench": ["01_serial.c"], "check": ["--ranks", "2"]}
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks import CONFIGS, machine
+from tasks import CASES, CONFIGS, machine
 
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
@@ -276,21 +276,11 @@ def test_an_unknown_batch_is_refused_with_the_planned_ones():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "a tab; indent by blanks"]),
-        (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' appears twice"]),
-        (b"? [a, b]\n: 1\n", ["line 1, ", "unhashable key"]),
-        (b"", ["is empty", "keys with values"]),
+        *((text.encode(), named) for text, named in CASES["plan"]),
         (b"\xff\xfe", ["not a text file in UTF-8"]),
         (bytes(range(256)), ["not a text file in UTF-8"]),
         (b"\x00\x01", ["not a text file (a control character at 0)"]),
-        (b"seed: 2026-13-01\n", ["line 1, ", "month must be in 1..12"]),
-        (b"seed: 1\n[size, sum]: 2\n", ["line 2, ", "unhashable key"]),
-        (b"sweeps: &all\n  size: *all\n", ["line 1, ", "recursive alias"]),
         (b"sweeps: " + 2000 * b"[", ["nested too deeply"]),
-        (b"sizes: [1:30]", ["line 1, column 9: 1:30 is a number in base 60 in YAML 1.1; write it in base 10"]),
-        (b"sizes: [1:30.5]", ["1:30.5 is a number in base 60"]),
-        (b"a: 1\nsizes: [8, 010]", ["line 2, column 12: 010 is a number in base 8"]),
-        (b"scale: quick\n  more: 1\n", ["line 2, column 7: mapping values are not allowed here"]),
         (b"sizes: [" + 500_000 * b"1," + b"]", ["too long; allowed: 1000000 bytes"]),
         (b"sizes: [" + 100_000 * b"1," + b"]", ["line 1, column ", "more than 10000 values"]),
         (
