@@ -1,8 +1,8 @@
 // Matrix product, GPU rung for 16-bit types: the source of few_rows_wgmma, with tiles whose k is not divided.
 //
 // Each element of C is one sum in the order of the instructions along k, as in undivided_wgmma, persistent and multicast.
-// wgmma adds up the products of the transpose in the same order, so the bits are the same. Limit: a tile has 64 columns,
-// so a C with few rows has as many blocks as groups of 64 columns.
+// wgmma adds up the products of the transpose in the same order, so the bits are the same. Tiles may have fewer rows than
+// C, so that more blocks compute it. Limit: each block has all of k, so a small C with many terms leaves SMs idle.
 //
 // hpcmm:
 //   operation: matmul
