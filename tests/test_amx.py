@@ -158,19 +158,6 @@ def test_instructions_are_never_run_unless_the_system_grants_them(monkeypatch):
         assert path_of("amx", "int8") == "emulated"
 
 
-OPTIONAL = [(name, dtype) for name in ("mkl", "onednn") for dtype in MATMUL.dtypes_of(MATMUL.variant(name))]
-
-
-@pytest.mark.parametrize("scalars", SCALARS)
-@pytest.mark.parametrize(("name", "dtype"), [*OPTIONAL, ("numpy", "int8")])
-def test_libraries_compute_the_same_product(name, dtype, scalars):
-    backend = CpuBackend(2)
-    if reason := MATMUL.why_not_run_on(backend, MATMUL.variant(name), dtype):
-        pytest.skip(reason)
-    check(name, dtype, (33, 65, 70), scalars)
-    check(name, dtype, (1, 40, 300), scalars)
-
-
 def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
     for each in libraries.OPTIONAL.values():
         each.cache_clear()

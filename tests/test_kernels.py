@@ -286,11 +286,19 @@ def test_cpu_matmul(cpu, variant, dtype):
     if why := MATMUL.why_not_run_on(cpu, variant, dtype):
         pytest.skip(why)
 
-    @given(shape=st.tuples(*[st.integers(1, 70)] * 3), alpha=scalars, beta=st.just(0.0) | scalars, seed=seeds)
-    @example(shape=(5, 7, 3), alpha=1.5, beta=0.0, seed=0)
-    @example(shape=(1, 70, 70), alpha=1.5, beta=0.5, seed=0)
-    def of_any(shape, alpha, beta, seed):
-        check_matmul(cpu, matmul(variant, dtype, shape, alpha, beta), seed)
+    @given(
+        shape=st.tuples(*[st.integers(0, 70)] * 3),
+        alpha=scalars,
+        beta=st.just(0.0) | scalars,
+        seed=seeds,
+        layout=st.sampled_from(((0, 0), (3, 1), (0, 5))),
+    )
+    @example(shape=(5, 7, 3), alpha=1.5, beta=0.0, seed=0, layout=(3, 1))
+    @example(shape=(1, 70, 70), alpha=1.5, beta=0.5, seed=0, layout=(0, 0))
+    @example(shape=(3, 4, 0), alpha=1.5, beta=0.5, seed=0, layout=(0, 0))
+    @example(shape=(0, 4, 5), alpha=1.5, beta=0.0, seed=0, layout=(0, 0))
+    def of_any(shape, alpha, beta, seed, layout):
+        check_matmul(cpu, matmul(variant, dtype, shape, alpha, beta), seed, *layout)
 
     of_any()
 

@@ -100,17 +100,13 @@ def test_an_allocation_is_not_taken_for_a_launch(monkeypatch, environment):
     assert world.threads_per_rank(MPI.COMM_SELF) >= 1
 
 
-@pytest.mark.parametrize("limit", ["1", "1,4"])
-def test_omp_num_threads_limits_the_threads_of_a_rank(monkeypatch, limit):
-    monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    assert world.threads_per_rank(MPI.COMM_SELF) == 1
-
-
-@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"])
-def test_each_limit_on_threads_holds(monkeypatch, name):
+@pytest.mark.parametrize(
+    ("name", "limit"), [("OMP_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1,4"), ("SLURM_CPUS_PER_TASK", "1")]
+)
+def test_each_limit_on_threads_holds(monkeypatch, name, limit):
     for each in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
         monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, "1")
+    monkeypatch.setenv(name, limit)
     assert world.threads_per_rank(MPI.COMM_SELF) == 1
 
 

@@ -173,34 +173,6 @@ def test_the_remainder_in_the_epilogue_is_a_byte(variant, sums):
                     assert 0 <= remainder <= 255 and (remainder - x) % p == 0
 
 
-# Function -> what breaks it
-FAULTS = {
-    "split_rows": ("power /= BASE", "power /= 2 * BASE"),
-    "split_columns": ("i / 4 * 16 + e / 2 * 8", "i / 4 * 16 + e % 2 * 8"),
-    "recombine": ("fma(-PRODUCT_LOW, multiple, low[e])", "low[e]"),
-    "scale_columns": ("return (log >> 1) -", "return (log >> 1) + 3 -"),
-}
-
-
-@pytest.mark.parametrize("function", FAULTS)
-def test_a_broken_function_gives_a_wrong_result(build, function):
-    (variant, _), rng = RUNGS, np.random.default_rng(9)
-    old, new = FAULTS[function]
-    text = HEADER.read_text()
-    assert text.count(old) == 1
-    a, b, c = (rng.uniform(-1, 1, size) for size in ((2, 200), (200, 70), (2, 70)))
-    a[:], b[:] = np.abs(a), np.abs(b)  # the sums are as large as they can be
-    right = 1.5 * (a @ b) + 0.5 * c
-    own, broken = functions_of(build, variant), functions_of(build, variant, text.replace(old, new))
-
-    def mixed(name: str) -> HostKernel:
-        return (broken if name == function else own)(name)
-
-    for functions, is_right in ((own, True), (mixed, False)):
-        got, _ = multiply(variant, (a, b, c), (1.5, 0.5), functions=functions)
-        assert np.allclose(got, right, rtol=0, atol=1e-12) == is_right
-
-
 def compiled(build, variant: Variant) -> Callable[[str], HostKernel]:
     """Return what compiles a function of the source of a rung."""
     return functions_of(build, variant, kernels.source(MATMUL, variant).read_text())
