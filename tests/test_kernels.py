@@ -868,12 +868,3 @@ def test_a_rung_without_its_function_is_a_clear_error(cpu, monkeypatch):
     monkeypatch.setattr(cpu_device, "module_of", lambda task: object())
     with pytest.raises(DeviceError, match=r"/serial\.c has no function reduction$"):
         cpu.prepare(SERIAL_SUM, of_three())
-
-
-def test_a_rung_that_calls_an_undefined_function_is_a_clear_error(cpu, monkeypatch):
-    def refuse(path):
-        raise OSError(f"{path}: undefined symbol: nowhere")
-
-    monkeypatch.setattr(modules.ctypes, "CDLL", refuse)
-    with pytest.raises(DeviceError, match=r"^serial\.c cannot be loaded: .*undefined symbol: nowhere$"):
-        cpu.prepare(SERIAL_SUM, of_three())
