@@ -10,6 +10,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
+from tasks import CASES
 from timings import FAIL, call_samples, kernel_samples, measurement, merged, product, visit_samples
 
 from hpcmm import store
@@ -247,15 +248,7 @@ def of_kind(*rows, **other):
     return timings.columns({"size": rows}, KIND | other)
 
 
-@pytest.mark.parametrize(
-    ("other", "difference"),
-    [
-        ({"gpus": [{"name": "A100", "uuid": "b"}]}, "GPU: H200, then A100"),
-        ({"measuring": {"cache": "hot"}}, "caches: cold, then hot"),
-        ({"cpu": {"model": "U", "threads_per_rank": 8}}, "CPU: T, then U"),
-        ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads per rank (ranks: 1): 8, then 4"),
-    ],
-)
+@pytest.mark.parametrize(("other", "difference"), CASES["compare"])
 def test_other_devices_or_caches_are_refused(other, difference):
     files = [of_kind(timed(product("serial"), 1.0), **each) for each in ({}, other)]
     with pytest.raises(HpcmmError, match="differ in device or caches") as error:

@@ -110,17 +110,6 @@ CPU = {"utc": "2026-01-01", "cpu": {"model": "X", "cores": 2}}
 GPU = {"utc": "2026-01-02", "cpu": {"model": "Y", "cores": 16}, "gpus": [{"name": "H100", "multiprocessors": 132}]}
 
 
-def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none():
-    rows = [timed(point("naive_unguarded", 256, 16), 1e-3, call=0.25), timed(point("naive_unguarded", 256, 32), 1e-6)]
-    rows += [timed(point("tiled_unrolled", 256, 16), 2e-3, call=0.5)]
-    table = answered("000", "Seconds on the CPU and", (GPU, {"steps": rows}))
-    found = ours(table)
-    assert found["256", "Initial"] == pytest.approx(0.25) and found["256", "Loop unrolling"] == pytest.approx(0.5)
-    assert {value for cell, value in found.items() if cell not in (("256", "Initial"), ("256", "Loop unrolling"))} == {
-        NOT_MEASURED
-    }
-
-
 def test_a_table_has_the_numbers_of_one_machine():
     """That with the most of them: numbers of two machines are not compared in one table."""
     one = [timed(point("serial", 256), 1.0, call=1.0)]

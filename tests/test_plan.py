@@ -510,18 +510,7 @@ def test_pinned_and_pageable_are_points_of_a_gpu_and_those_that_share_host_memor
 
 # --- what is profiled --------------------------------------------------------------------------------------------
 
-PROFILED = {
-    "few": {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [4096]},
-    "many": {
-        "operation": "matmul",
-        "variants": ["serial", "naive", "tiled_padded", "cublas"],
-        "sizes": [64, 512],
-        "tiles": [16, 32],
-        "ranks": [1, 2],
-    },
-    "sum": {"operation": "sum", "variants": ["cub"], "shapes": [[100], [2000], [300]]},
-    "host": {"operation": "vector_add", "variants": ["serial"], "sizes": [10]},
-}
+PROFILED = CONFIGS["profiled"]
 
 
 def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():
