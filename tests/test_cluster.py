@@ -265,10 +265,14 @@ def test_a_job_missing_from_squeue_has_not_ended(faltering, impatient, marked, c
     assert "is over" not in capfd.readouterr().err
 
 
-def test_a_job_has_ended_after_three_answers_of_sacct(faltering, marked, capfd):
+@pytest.mark.parametrize("comment", ["", f"|hpcmm:{token_of('12')}"])
+def test_a_job_has_ended_after_three_answers_of_sacct(faltering, marked, capfd, comment):
     faltering.queue()
-    faltering.accounts("12|CANCELLED by 1000")
+    faltering.accounts("12|FAILED|another's")
     watching = watch.Watch()
+    check(watching, 5)
+    assert not marked.exists()
+    faltering.accounts(f"12|CANCELLED by 1000{comment}")
     check(watching, watch.CHECKS_UNTIL_OVER - 1)
     assert not marked.exists()
     check(watching)
@@ -444,16 +448,6 @@ def test_only_a_job_with_our_comment_ends_a_record_or_is_cancelled(faltering, co
     faltering.queue(f"12|RUNNING|None|n1|{comment}")
     slurm.cancel_leftovers()
     assert [each[1] for each in faltering.jobs] == ["RUNNING"], "not cancelled"
-
-
-def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
-    faltering.queue()
-    faltering.accounts("12|FAILED|another's")
-    check(watch.Watch(), 5)
-    assert not marked.exists()
-    faltering.accounts(f"12|FAILED|hpcmm:{token_of('12')}")
-    check(watch.Watch(), 5)
-    assert marked.exists()
 
 
 @pytest.mark.parametrize(

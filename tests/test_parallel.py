@@ -7,27 +7,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.parallel import world
-from hpcmm.parallel.schedules import block_rows
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"
-
-
-@given(rows=st.integers(0, 2**31), ranks=st.integers(1, 300))
-def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
-    blocks = block_rows(rows, ranks)
-    assert len(blocks) == ranks
-    next_row = 0
-    for first, count in blocks:
-        assert first == next_row
-        next_row += count
-    assert next_row == rows
-    counts = [count for _, count in blocks]
-    assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.slow
