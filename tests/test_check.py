@@ -92,23 +92,23 @@ def named(found):
     return {each.subject.name for each in found.slow.itertuples() if not each.source}
 
 
-def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden=0.0, measurements=10):
+def modelled(seed, ranks, slow=None, reference=None, links=0, hidden=0.0):
     """Compare modelled devices in ten measurements, and in some of links.
 
     Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
-    ``slow`` maps a rank to its factor, which varies by ``jitter`` from visit to visit, as that of a shared GPU does.
-    Links of all ranks are 14 times as slow as they should be, and their times scatter by ``hidden``.
+    ``slow`` maps a rank to its factor. Links of all ranks are 14 times as slow as they should be, and their times
+    scatter by ``hidden``.
     """
     rng, measured = np.random.default_rng(seed), []
-    for i in range(measurements + links):
+    for i in range(10 + links):
         devices = math.exp(rng.uniform(math.log(0.003), math.log(0.01))) * rng.standard_normal((ranks, 1))
         scatter = math.exp(rng.uniform(math.log(0.001), math.log(0.02))) * rng.standard_normal((ranks, 3))
         logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal(3) + devices + scatter
-        if i >= measurements:
+        if i >= 10:
             logs += math.log(14) + hidden * (rng.standard_normal(3) + rng.standard_normal((ranks, 3)))
         else:
             for rank, factor in (slow or {}).items():
-                logs[rank] += math.log(factor) + jitter * rng.standard_normal(3)
+                logs[rank] += math.log(factor)
         measured.append(peers.Times(f"measurement {i}", logs))
     return detection.compared(
         [health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference
@@ -203,14 +203,6 @@ def test_quiet_machines_have_no_slow_device(ranks):
     assert all(each.passed and "no device is slow" in each.line for each in found)
 
 
-@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.8), (3, 1.8), (4, 1.3), (8, 1.2)])
-def test_a_slow_device_is_named_by_how_much(ranks, factor):
-    for seed in range(5):
-        found = modelled(seed, ranks, {1: factor})
-        assert named(found) == {"node1 slot 0"}
-        assert found.slow["slowdown"].iloc[0] == pytest.approx(factor - 1, abs=0.2) and found.slow["p"].iloc[0] < 1e-4
-
-
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_a_check_states_from_which_slowdown_on_it_names_a_device(ranks):
     found = modelled(1, ranks, {1: 1.3}, links=9, hidden=0.6)
@@ -224,14 +216,6 @@ def test_a_check_states_from_which_slowdown_on_it_names_a_device(ranks):
     assert len(factors) >= 10 and 1.01 <= min(factors) < 1.6
     hidden = modelled(1, ranks, links=9, hidden=30.0)
     assert "times scatter too much for a comparison with its peers: measurement 10, " in " ".join(hidden.notes)
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
-def test_a_busy_device_does_not_hide_itself(ranks):
-    """Its times scatter, and so do the links of all devices; the times of its peers do not."""
-    for seed in range(10):
-        found = modelled(seed, ranks, {1: 3.0}, jitter=0.5, links=9, hidden=0.6)
-        assert named(found) == {"node1 slot 0"}
 
 
 @pytest.mark.parametrize(("scatter", "names"), [(1e-4, {"node1 slot 0"}), (0.8, set()), (math.nan, set())])
@@ -249,15 +233,9 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     assert ("nothing to compare with" in found.line) is math.isnan(scatter)
 
 
-def test_a_burst_in_one_of_two_visits_names_no_device():
-    logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
-    measured = [peers.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
-    assert detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow.empty
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_links_that_are_slow_on_all_devices_show_against_a_reference_only(ranks):
-    reference = modelled(1, 4, measurements=19).reference()
+    reference = modelled(1, 4, links=9).reference()
     found = modelled(2, ranks, links=9)
     assert found.slow.empty and any("a slowdown of all devices is not found" in note for note in found.notes)
     found = modelled(2, ranks, links=9, reference=reference | {"seconds": dict.fromkeys(reference["seconds"], 1e-6)})
@@ -272,14 +250,6 @@ def test_a_reference_of_several_devices_says_how_two_may_differ():
     assert named(shown) == {"node1 slot 0"} and not any("assumed" in each for each in shown.notes)
     for seed in range(20):
         assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow.empty
-
-
-def test_two_slow_devices_of_eight_do_not_hide_each_other():
-    assert named(modelled(2, 8, {1: 1.3, 6: 1.3})) == {"node1 slot 0", "node6 slot 0"}
-
-
-def test_a_slow_gpu_of_a_file_is_named_by_node_slot_and_uuid(tmp_path):
-    assert named(checked(run(tmp_path, 1, slow={1: 1.3}))) == {"node0 slot 1 GPU-1"}
 
 
 def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):

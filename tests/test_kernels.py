@@ -327,13 +327,13 @@ def of_vectors(device: str) -> list:
 
 
 @pytest.mark.parametrize(("operation", "variant", "dtype"), of_vectors("cpu"))
-@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 3), data=st.data())
-def test_cpu_vectors(cpu, operation, variant, dtype, n, starts, data):
-    shape, seed = (n,), data.draw(seeds)
+@given(data=st.data())
+def test_cpu_vectors(cpu, operation, variant, dtype, data):
+    shape, starts = (data.draw(st.integers(0, 5000)),), data.draw(st.tuples(*[st.integers(0, 3)] * 3))
     if operation in (LATENCY, BANDWIDTH):
-        shape, starts = (n + 1, data.draw(st.integers(0, 3000 if operation is LATENCY else 9))), (0, 0)
+        shape, starts = (shape[0] + 1, data.draw(st.integers(0, 3000 if operation is LATENCY else 9))), (0, 0)
     of = task(operation, shape, dtype, variant=variant)
-    check(cpu, of, drawn(of, seed), starts)
+    check(cpu, of, drawn(of, data.draw(seeds)), starts)
 
 
 @pytest.fixture(autouse=True)
