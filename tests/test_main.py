@@ -39,7 +39,7 @@ from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.checks import check, mpi, programs
-from hpcmm.cli.checks.check import SECONDS, Check
+from hpcmm.cli.checks.check import Check
 from hpcmm.cli.checks.mpi import SIZE_VARIABLES, check_ranks
 from hpcmm.cli.doctor import as_text, combine
 from hpcmm.cluster import slurm
@@ -267,20 +267,15 @@ def test_merge_keeps_runs_apart_and_takes_each_once(command, tmp_path):
     assert summary.points + summary.superseded == 2, "the report counts points alike"
 
 
-def test_merge_overwrites_no_file(command, tmp_path):
+def test_merge_refuses_damaged_files_and_other_files_and_overwrites_none(command, tmp_path):
     a = run_of(tmp_path / "a.h5", "left")
-    before = a.read_bytes()
-    assert "a.h5: exists already" in refused(command("merge", a, a, "-o", a))
-    assert a.read_bytes() == before
-
-
-def test_merge_refuses_damaged_files_and_other_files(command, tmp_path):
-    a = run_of(tmp_path / "a.h5", "left")
-    (tmp_path / "cut.h5").write_bytes(a.read_bytes()[:-50])
+    whole = a.read_bytes()
+    (tmp_path / "cut.h5").write_bytes(whole[:-50])
     (tmp_path / "text.h5").write_text("no HDF5 at all")
     for name in ("cut.h5", "text.h5", "none.h5"):
         assert name in refused(command("merge", a, tmp_path / name, "-o", tmp_path / "all.h5"))
-    assert not (tmp_path / "all.h5").exists()
+    assert "a.h5: exists already" in refused(command("merge", a, a, "-o", a))
+    assert a.read_bytes() == whole and not (tmp_path / "all.h5").exists()
 
 
 # --- streams, locales and limits -----------------------------------------------------------------------------------
@@ -318,37 +313,17 @@ def test_closed_streams_are_no_error(small, tmp_path):
     assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("command", "unbuffered"), [("occupancy", ""), ("merge", "1")])
-def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
-    line = f'PYTHONUNBUFFERED={unbuffered} exec "$0" -m hpcmm "$@" >/dev/full'
-    assert refused(in_shell(tmp_path, line, command)) == "standard output: No space left on device"
-
-
-@pytest.mark.parametrize(("command", "megabytes"), [("merge", 60), ("report", 150)])
-def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
-    assert f"{megabytes} MiB of address space are too few" in refused(limited(megabytes, command, tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("limit", "why", "least"),
-    [("f 100", "files of at most 0.098 MiB are too small", "f 32768"), ("n 12", "12 open files are too few", "n 64")],
-)
-def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, why, least):
+@pytest.mark.parametrize(("line", "command", "said"), CASES["main"]["shells"])
+def test_what_a_shell_limits_too_much_is_one_line(small, tmp_path, line, command, said):
     """The limit of files is in units of 512 bytes in some shells, and of 1,024 in others."""
-    done = in_shell(tmp_path, f'ulimit -{limit}; exec "$0" -m hpcmm "$@"', "plan")
-    assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
+    assert said in refused(in_shell(tmp_path, line, command))
 
 
 @pytest.mark.slow
 def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
-    done = limited(1000, "report", tmp_path)
+    done = in_shell(tmp_path, 'ulimit -v 1024000; exec "$0" -m hpcmm "$@"', "report")
     assert done.returncode in (0, 1), done.stderr
     assert len(done.stderr.splitlines()) == done.returncode and "Traceback" not in done.stderr
-
-
-def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
-    return in_shell(folder, f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"', command)
 
 
 def in_shell(folder: Path, line: str, command: str) -> subprocess.CompletedProcess:
@@ -622,9 +597,6 @@ def test_a_config_and_its_values_are_taken_where_users_write_them(files):
     assert configs == [Path("mine.yaml")]
     flags = [each for each in files if each == "-n"]
     assert rest == [*flags, "-j4", "--profile", "p.yaml", "--config", 'scale="full"', "--", "results/a.h5"]
-
-
-def test_a_wrong_value_of_config_names_what_is_allowed():
     with pytest.raises(ConfigError, match=r"^--config scale:: not an override; allowed: KEY=VALUE; "):
         cli_run.without_configs(["--config", "scale:"])
 
@@ -876,14 +848,7 @@ def test_doctor_reports_faults_of_the_launcher(tmp_path, monkeypatch):
     monkeypatch.setattr(mpi, "find_launcher", lambda: str(launcher))
     for name in SIZE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    for body, seconds, why in [
-        ('shift 2; "$@"; "$@"', SECONDS, "each is rank 0 of 1"),
-        ("echo no such host >&2; exit 3", SECONDS, "no such host"),
-        ("exec sleep 1000", 0.5, "no answer within 0.5 s"),
-        ("(echo no interface; echo ---------------------; seq 999) >&2; exit 3", SECONDS, "no interface 1 2"),
-        ("(seq 999; echo OSError) >&2; exit 3", SECONDS, "999 OSError"),
-        ("exit 3", SECONDS, "-n 2 failed: exit status 3"),
-    ]:
+    for body, why, seconds in CASES["main"]["launchers"]:
         launcher.write_text(f"#!/bin/sh\n{body}\n")
         launcher.chmod(0o755)
         monkeypatch.setattr(check, "SECONDS", seconds)
