@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_operations import seed_judges
 
 from hpcmm.backends import open_backend
 from hpcmm.backends.cpu.device import CpuBackend
@@ -127,16 +128,10 @@ def test_products_of_inputs_truncated_to_tf32_are_below_half_of_their_walk(k):
         assert not judge(got).passed
 
 
-def seeds(monkeypatch):
-    """Draw the same signs and rows in each run of a test."""
-    draw = np.random.default_rng
-    monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (7,))))
-
-
 @pytest.fixture
 def large(monkeypatch):
     """Products that are too large to compare all elements on the host: here, of any size."""
-    seeds(monkeypatch)
+    seed_judges(monkeypatch)
     monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
     monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
 
@@ -266,7 +261,7 @@ def test_a_stored_element_may_err_by_half_a_unit_in_the_last_place(dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", detection.TYPES)
 def test_the_table_of_detection_is_what_planted_errors_show(monkeypatch, dtype):
-    seeds(monkeypatch)
+    seed_judges(monkeypatch)
     header, *rows = definitions.of("detection").table
     product = detection.Product(dtype, 4096)
     assert product.found(product.right, np.arange(detection.ROWS)) == (False, False)
