@@ -11,6 +11,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
+from tasks import CASES
 from timings import FAIL, HOPPER, kernel, measurement
 
 from hpcmm import analysis, store
@@ -224,16 +225,9 @@ def made(*pairs: Pair, why: str = "Because.") -> Answered:
     return Answered("Caption", "N", [str(i) for i in range(len(pairs))], [Column("time", pairs)], True, "H100", why)
 
 
-def test_a_sentence_says_how_far_the_numbers_are_apart():
-    assert (
-        courses.sentence(made(Pair(8.0, 2.0, "ms"), Pair(3.0, 1.0, "ms")))
-        == "hpcmm is 3.00× to 4.00× as fast. Because."
-    )
-    assert courses.sentence(made(Pair(100, 250.0, "GFLOP/s"))) == "hpcmm is 2.50× as fast. Because."
-    assert courses.sentence(made(Pair(2.0, 1.0, "×"))) == "Its speedups are 0.500× those of the document. Because."
-    assert courses.sentence(made(Pair(16, 16.0, ""), Pair(8, 6.0, ""))) == "1 of 2 counts are equal. Because."
-    assert courses.sentence(made(Pair("about 5", 23.0, ""), Pair(8.0, NOT_MEASURED, "ms"))) == "Because."
-    assert courses.sentence(made(Pair(100, 250.0, "GB/s", compared=False))) == "Because."
+@pytest.mark.parametrize(("pairs", "said"), CASES["courses"])
+def test_a_sentence_says_how_far_the_numbers_are_apart(pairs, said):
+    assert courses.sentence(made(*(Pair(*each) for each in pairs))) == f"{said} Because.".lstrip()
 
 
 def test_a_table_shows_both_numbers_in_one_unit():

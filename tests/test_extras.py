@@ -184,14 +184,7 @@ def make(tmp_path):
     return run
 
 
-@pytest.mark.parametrize(
-    ("versions", "chosen", "note"),
-    [
-        ({"python3": 11, "python3.13": 13}, "3.11", ""),
-        ({"python3": 10, "python3.12": 12, "python3.11": 11}, "3.12", " (python3.12, python3 is too old)"),
-        ({"python3.14": 14}, "3.14", " (python3.14, python3 is too old)"),
-    ],
-)
+@pytest.mark.parametrize(("versions", "chosen", "note"), CASES["make"])
 def test_make_takes_a_python_that_is_new_enough(make, versions, chosen, note):
     assert make(versions).stdout == f"creating .venv with Python {chosen}{note}\n"
 

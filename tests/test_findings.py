@@ -164,14 +164,7 @@ def test_no_times_give_no_findings():
     assert seen(measurement(product("naive", tile=8))) == []
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "text"),
-    [
-        (1.1, 1.3, "1.20× naive (95 % CI 1.10 to 1.30)"),
-        (0.9, 1.3, "1.20× naive (95 % CI 0.900 to 1.30, no significant difference)"),
-        (math.nan, math.nan, "1.20× naive (no interval: the spread between visits is unknown or too large)"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "text"), CASES["ratios"])
 def test_an_interval_around_1_is_no_significant_difference(low, high, text):
     assert Ratio(1.2, low, high).over("naive", "95 % CI ") == text
 

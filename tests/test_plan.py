@@ -276,7 +276,7 @@ def test_an_unknown_batch_is_refused_with_the_planned_ones():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        *((text.encode(), named) for text, named in CASES["plan"]),
+        *((text.encode(), named) for text, named in CASES["plan"]["files"]),
         (b"\xff\xfe", ["not a text file in UTF-8"]),
         (bytes(range(256)), ["not a text file in UTF-8"]),
         (b"\x00\x01", ["not a text file (a control character at 0)"]),
@@ -393,15 +393,7 @@ def test_a_plan_with_nothing_to_measure_is_refused():
 # --- on disk -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"backends": "cuda", "share_gpu": True, "sweeps__size__alpha": -0.0625, "sweeps__size__beta": 0},
-        {"sweeps__size": {"operation": "matmul", "dtypes": ["int8", "float32"], "shapes": [[3, 1, 4999], [2, 7, 1]]}},
-        {"sweeps__sum": {"operation": "maximum", "ranks": [1, 7], "sizes": [1, 5000]}, "job_minutes": 1},
-    ],
-)
+@pytest.mark.parametrize("changes", CASES["plan"]["written"])
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_a_written_plan_is_read_unchanged(tmp_path, changes, gpus):
     planned = make(changed(**{"backends": "auto"} | changes), "" if gpus or "backends" in changes else NO_GPU, gpus)
