@@ -206,10 +206,13 @@ def test_resources_follow_from_the_launch():
     assert [found["16", column["name"]] for column in table_of("002", "A tile and its block")["columns"]] == [
         *(256, 512, 8192, 16, 2)
     ]
-    rectangle = Point("matmul", "tiled_padded", (128, 4096, 4096), "float32", 1, SCALARS, tile=32)
-    rows = [timed(rectangle, 1e-3, resources=resources)]
+    shapes = {(128, 4096, 4096): resources, (64, 4096, 4096): resources | {"grid_x": 66}}
+    rows = [
+        timed(Point("matmul", "tiled_padded", shape, "float32", 1, SCALARS, tile=32), 1e-3 * shape[0], resources=own)
+        for shape, own in shapes.items()
+    ]
     found = ours(answered("001", "Figure 4", (GPU, {"shape": rows})))
-    assert found["128 × 4096 × 4096", "blocks per SM"] == 2.0
+    assert [found[f"{m} × 4096 × 4096", "blocks per SM"] for m in (128, 64)] == [2.0, 4.0]
 
 
 def test_the_throughput_of_shared_memory_is_its_share_of_the_wavefronts():

@@ -100,11 +100,6 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
             write()
 
 
-def test_a_journal_in_whose_place_a_folder_is_cannot_be_written(tmp_path):
-    with pytest.raises(StoreError, match=f"^{tmp_path}: cannot be written"):
-        Journal(tmp_path, BATCH, HOST)
-
-
 @pytest.mark.parametrize("member", ["samples", "measurements/variant"])
 def test_a_file_without_a_group_or_column_is_an_error(tmp_path, member):
     path = stored(tmp_path / "a.h5")
