@@ -160,6 +160,46 @@ def test_wrong_rows_and_blocks_of_long_products_in_16_bits_are_found(large, dtyp
     assert not wrong((free[0], 3), np.inf).passed
 
 
+def test_errors_that_cancel_in_the_sums_of_some_signs_are_found_by_others(large, monkeypatch):
+    """Four equal errors cancel in the sums of both rows and both columns for a quarter of the signs."""
+    task, arrays = problem((300, 200, 8), "float32")
+    a, b, c = numbers_of(task, arrays, np.float64)
+    got = finished(task, a @ b, c)
+    got[np.ix_([7, 250], [3, 190])] += 0.01
+    draw, seeds = np.random.default_rng, itertools.count()
+    monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (next(seeds),))))
+    judges = [truth.Judge(task, arrays) for _ in range(40)]
+    assert len({int(row) for judge in judges for row in judge.rows}) > 30, "sampled anywhere"
+    assert sum(judge(got).passed for judge in judges) <= 1
+
+
+def test_the_first_of_several_wrong_rows_is_named(large, monkeypatch):
+    """Whichever are among the sampled ones."""
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 150)
+    task, arrays = problem((300, 200, 8), "float32")
+    a, b, c = numbers_of(task, arrays, np.float64)
+    got, judge = finished(task, a @ b, c), truth.Judge(task, arrays)
+    free, sampled = next(i for i in range(300) if i not in judge.rows), int(judge.rows[-1])
+    got[[free, sampled], 5] += 1
+    assert free < sampled and judge(got).where.startswith(f"{free}:5: ")
+
+
+def test_an_error_of_few_roundings_of_a_row_in_16_bits_is_found(large):
+    task, arrays = problem((300, 200, 8), "bfloat16")
+    a, b, c = numbers_of(task, arrays, np.float64)
+    judge, right = truth.Judge(task, arrays), 1.5 * (a @ b) + 0.5 * c
+    row = (judge.rows[0] + 1) % 300  # is not sampled
+    right[row, 5] += 40 * 2.0**-8 * np.linalg.norm(right[row])
+    assert not judge(task.element.results.stored(right)).passed
+
+
+def test_a_reference_has_all_columns_of_the_last_panel(monkeypatch):
+    monkeypatch.setattr(truth, "PANEL", 8)
+    task, arrays = problem((70, 73, 5), "float32", alpha=1.0, beta=0.0)
+    a, b, _ = numbers_of(task, arrays, np.float64)
+    np.testing.assert_allclose(truth.Truth(task, arrays).elements(np.arange(70)).numbers, a @ b, rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize(("size", "error"), [(512, 6.8e-4), (1024, 6.5e-4)])
 def test_the_largest_error_of_bfloat16_is_relative_to_the_magnitudes(size, error):
     task, arrays = problem((size, size, size), "bfloat16")
