@@ -115,6 +115,20 @@ def modelled(seed, ranks, slow=None, reference=None, links=0, hidden=0.0):
     )
 
 
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_a_device_that_is_very_slow_hides_no_other(ranks):
+    for seed in range(5):
+        assert named(modelled(seed, ranks, {1: 1000.0})) == {"node1 slot 0"}
+        if ranks > 4:
+            assert named(modelled(seed, ranks, {1: 1000.0, 6: 1.3})) == {"node1 slot 0", "node6 slot 0"}
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, 9, 12, 31])
+def test_the_robust_deviation_of_few_normal_values_is_right_on_average(count):
+    values = np.random.default_rng(count).standard_normal((40_000, count))
+    assert np.sqrt(peers.robust_variance(values)[0]).mean() == pytest.approx(1, abs=0.02)
+
+
 SHAPES = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "skewed": lambda rng, count: rng.exponential(size=count) - 1,  # the slow end is the long one
