@@ -4,6 +4,7 @@ import contextlib
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 
@@ -85,11 +86,29 @@ def test_the_lock_lasts_as_long_as_any_process_of_the_measurement(machine):
     assert second.communicate(timeout=180)[0] == "began\n"
 
 
+def test_measurements_never_overlap(machine, tmp_path):
+    log = tmp_path / "log"
+    script = 'echo + >>"$0"; sleep 0.2; echo - >>"$0"'
+    for process in [machine.start("sh", "-c", script, log) for _ in range(4)]:
+        assert process.wait(timeout=180) == 0
+    assert log.read_text().split() == ["+", "-"] * 4
+
+
 def test_the_exit_status_is_passed_on(machine):
     assert machine.start("sh", "-c", "exit 7").wait(timeout=180) == 7
     missing = machine.start("/nowhere/program")
     assert missing.communicate(timeout=180)[1] == "hpcmm: error: /nowhere/program: No such file or directory\n"
     assert missing.returncode == 1
+
+
+@as_root
+def test_users_of_a_machine_take_turns(machine):
+    holder = machine.hold("listens")
+    waiting = machine.start("echo", "began")
+    assert said(waiting) == f"hpcmm: waiting for the measurement of PID {holder.pid} of {pwd.getpwuid(OTHER).pw_name}"
+    assert waiting.poll() is None
+    holder.kill()
+    assert waiting.communicate(timeout=180)[0] == "began\n"
 
 
 @as_root
@@ -121,3 +140,19 @@ def test_measurements_of_a_user_take_turns_beside_another_user_who_holds_the_loc
 def test_another_user_with_the_lock_of_this_one_delays_nothing(machine):
     machine.hold("listens", f" as user {os.getuid()}")
     assert machine.start("echo", "began").communicate(timeout=180) == ("began\n", "")
+
+
+def test_many_connections_to_the_socket_delay_no_measurement(machine):
+    """They fill the queue of its socket."""
+    first = machine.start("sh", "-c", "echo began; exec sleep 600")
+    first.stdout.readline()
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            asking = stack.enter_context(socket.socket(socket.AF_UNIX))
+            asking.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                asking.connect("\0" + machine.name)
+        second = machine.start("echo", "began")
+        assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
+        first.kill()
+        assert second.communicate(timeout=180)[0] == "began\n"

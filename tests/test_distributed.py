@@ -163,6 +163,14 @@ def test_a_cublasmp_that_needs_a_newer_nccl_is_refused(tmp_path, monkeypatch, re
             ALGORITHMS["cublasmp"].distribution(MPI.COMM_SELF, backend, task(MATMUL, (4, 4, 4)), None)
 
 
+@pytest.mark.parametrize("part", ["arrival", "order"])
+def test_a_broken_exchange_is_found(mpiexec, part):
+    done = mpiexec(3, PROGRAM, "cpu", 0, "3", 10, part, timeout=600)
+    assert done.returncode != 0
+    assert "passed=False" in done.stderr
+    assert "right" not in done.stdout
+
+
 def test_counts_of_messages_are_rows_however_many_elements_they_have():
     _, count, kind = message(np.broadcast_to(np.float32(0), (70_000, 40_000)))  # 2.8e9 elements in no memory
     assert (count, kind.Get_size()) == (70_000, 160_000)

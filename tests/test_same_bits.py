@@ -210,6 +210,15 @@ def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, sums_
         assert found.tobytes() == expected[:m].tobytes(), (m, n, k)
 
 
+@pytest.mark.slow
+def test_a_division_of_k_that_depends_on_m_is_found(build):
+    """As split_k divides them for few rows: the tests above would fail."""
+    split = MATMUL.variant("split_k").geometry
+    few = dataclasses.replace(split, choices=split.choices[:4])  # of one tile, in one part to four
+    rows = product(build, rung("naive", "float32", (MOST_ROWS, 72, 136)))
+    assert product(build, rung("split_k", "float32", (3, 72, 136), few)).tobytes() != rows[:3].tobytes()
+
+
 @given(shape=st.tuples(*[st.integers(1, 9000)] * 3), rows=st.integers(1, 9000))
 @pytest.mark.parametrize(("dtype", "parts"), [("float32", 4), ("float64", 1), ("float16", 1), ("bfloat16", 1)])
 def test_all_picks_of_best_invariant_divide_k_alike(dtype, parts, shape, rows):
@@ -228,6 +237,12 @@ def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
     done = mpiexec(5, MPI_PROGRAM, "cpu", 0, "1,2,5")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "28 results on several ranks have the bits of one rank" in done.stdout
+
+
+def test_an_order_by_arrival_is_found(mpiexec):
+    done = mpiexec(4, MPI_PROGRAM, "cpu", 0, "1,3,4", "arrival")
+    assert done.returncode != 0
+    assert "ranks: depends on the ranks" in done.stdout + done.stderr
 
 
 @pytest.mark.gpu

@@ -1,9 +1,10 @@
 """Draw problems on rank 0, distribute each over its number of ranks, and verify the results independently.
 
-Started as ``distributed.py DEVICE SHARE RANKS EXAMPLES``; on ``cuda`` the ranks share what GPUs there
+Started as ``distributed.py DEVICE SHARE RANKS EXAMPLES [BREAK]``; on ``cuda`` the ranks share what GPUs there
 are if SHARE is 1, or have one each. RANKS are numbers of ranks to spread over, as 1,2,3. Every algorithm goes
 over every transport that works here, by one of its schedules; the fixed cases contain all of them. The first
-wrong result ends all ranks with exit status 1.
+wrong result ends all ranks with exit status 1. BREAK = arrival: the last row of an arrival never comes.
+BREAK = order: no rank waits for arrivals.
 """
 
 import math
@@ -142,8 +143,30 @@ def run(case) -> None:
     spread.close()
 
 
+def break_arrival() -> None:
+    def without_the_last_row(right):
+        def start(self, arrivals, departures, after):
+            ticket = right(self, arrivals, departures, after)
+            self.backend.synchronize()
+            self.wait(ticket)
+            for each in arrivals:
+                each.target[-1:].fill(np.nan)
+            return ticket
+
+        return start
+
+    kind = candidates(BACKEND)[0]
+    kind.start = without_the_last_row(kind.start)
+
+
+def break_order() -> None:
+    candidates(BACKEND)[0].wait = lambda self, ticket: None
+
+
 def main() -> None:
     works = open_all()
+    if sys.argv[5:]:
+        {"arrival": break_arrival, "order": break_order}[sys.argv[5]]()
     scalars = [{"alpha": alpha, "beta": beta} for alpha, beta in ((1.5, 0.5), (1.0, 0.0), (-1.0, 1.0), (0.25, -2.0))]
     cases = st.tuples(
         st.just("matmul"), st.sampled_from(PRODUCTS), st.sampled_from(PAIRS), st.tuples(size, size, size),

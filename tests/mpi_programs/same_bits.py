@@ -1,7 +1,8 @@
 """The same sum and product on several numbers of ranks, compared bit by bit with rank 0 alone.
 
-mpiexec -n 8 python same_bits.py DEVICE SHARE RANKS; on ``cuda`` the ranks share what GPUs there are if SHARE
-is 1, or have one each. RANKS are numbers of ranks, as 1,2,3.
+mpiexec -n 8 python same_bits.py DEVICE SHARE RANKS [arrival]; on ``cuda`` the ranks share what GPUs there are if SHARE
+is 1, or have one each. RANKS are numbers of ranks, as 1,2,3. With ``arrival``, parts of a sum are combined in the order
+of their arrival.
 """
 
 import sys
@@ -14,7 +15,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.model.measurement import Point
 from hpcmm.operations import task_of
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import algorithm_of, world
+from hpcmm.parallel import algorithm_of, all_reduce, world
 from hpcmm.parallel.transports.choice import Connections
 
 WORLD = MPI.COMM_WORLD
@@ -22,6 +23,7 @@ DEVICE, SHARE, RANKS = sys.argv[1], sys.argv[2] == "1", [int(ranks) for ranks in
 BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=SHARE)
 if DEVICE == "cpu":
     BACKEND.caches = {3: 1 << 16}
+ARRIVAL = sys.argv[4:] == ["arrival"]
 SCALARS = {"alpha": 1.5, "beta": 0.5}
 SUM, PRODUCT, OTHER = {"cpu": ("tree", "packed", "openmp"), "cuda": ("invariant", "best_invariant", "best")}[DEVICE]
 SHAPES = {"cpu": [(61, 53, 1067)], "cuda": [(61, 53, 1067), (1000, 704, 4099), (1024, 2048, 4096)]}[DEVICE]
@@ -35,13 +37,23 @@ PRODUCTS = [
 ]
 
 
+def in_order_of_arrival(nodes, combine, neutral):
+    """The planted fault: as if the parts of the last ranks had come first."""
+    result = neutral
+    for _, value in reversed(nodes):
+        result = combine(result, value)
+    return result
+
+
+if ARRIVAL:
+    all_reduce.of_tree = in_order_of_arrival
 compared = 0
 for ranks in RANKS:
     comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
     if comm == MPI.COMM_NULL:
         continue
     connections = Connections(comm, BACKEND)
-    for operation, variant, shape, dtype, scalars, algorithm in [*SUMS, *PRODUCTS]:
+    for operation, variant, shape, dtype, scalars, algorithm in SUMS if ARRIVAL else [*SUMS, *PRODUCTS]:
         point = Point(operation, variant, shape, dtype, ranks, scalars, algorithm)
         found = SameBits(comm, BACKEND, point, 1, connections).differences(task_of(point), algorithm)
         if comm.rank == 0:
