@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import timings
 import yaml
-from tasks import CASES, machine
+from tasks import machine
 
 from hpcmm.experiment import plan
 from hpcmm.model import Variant
@@ -33,7 +33,16 @@ BANDWIDTH = {"cpu": 5e10, "cuda": 4e12}
 LINK = {True: 50e9, False: 8e9}  # bytes a second from and to pinned and pageable memory
 MPI = 5e9
 PEER, EXCHANGES = 3e11, [2**16, 2**20, 2**24, 2**28]
-GPU, PROVENANCE = CASES["modelled"]["gpu"] | timings.HOPPER, CASES["modelled"]["provenance"]
+GPU = {
+    "name": "Modelled GPU", "driver": "1.2", "compute_capability": "90", "multiprocessors": 132, "memory_bytes": 2**37,
+    "l2_bytes": 50 * 2**20, "max_sm_clock": 1.98e9, "max_memory_clock": 3.2e9, "memory_bus_bits": 6144,
+    **timings.HOPPER,
+}  # fmt: skip
+PROVENANCE = {
+    "utc": "2026-01-02T03:04:05+00:00", "host": "modelled", "system": "no machine: every time follows from a model",
+    "python": "3.12.1", "cpu": {"model": "Modelled CPU", "cores": 32}, "mpi": {"library": "Modelled MPI 1.0"},
+    "packages": {"numpy": "2.0"}, "measuring": {"cache": "cold"},
+}  # fmt: skip
 
 
 def efficiency(variant: Variant, point: Point) -> float:

@@ -16,7 +16,7 @@ from hpcmm.operations.tabled import Tabled
 UMASK = os.umask(0)
 os.umask(UMASK)
 needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
-CONFIGS, CASES = (yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text()) for name in ("configs", "cases"))
+CONFIGS = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text())
 
 
 def task(

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from tasks import CASES
 from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, took, visit_samples
 
 from hpcmm import analysis, report, store
@@ -103,8 +102,12 @@ def test_a_fail_with_samples_has_no_number():
     columns = [c for c in rows if c.startswith(("seconds", "call_seconds", "call_kernel", "flops_", "bytes_", "ratio"))]
     assert failed[columns].isna().all().all()
     assert (failed["repetitions"] == 0).all() and not failed["throttled"].any()
-    row = derived(took(product(), 1.0), took(product(), 1.0, "cublas", verdict=FAIL)).iloc[0]
-    assert row["seconds"] == 1.0 and np.isnan(row["ratio"]), "nor a ratio to it"
+
+
+def test_a_failed_baseline_gives_no_ratio():
+    rows = derived(took(product(), 1.0), took(product(), 1.0, "cublas", verdict=FAIL))
+    assert rows.iloc[0]["seconds"] == 1.0
+    assert np.isnan(rows.iloc[0]["ratio"])
 
 
 @pytest.mark.parametrize(
@@ -232,10 +235,35 @@ def test_kinds_of_machines_are_separate():
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
 
 
-@pytest.mark.parametrize("runs", CASES["machines"].values(), ids=CASES["machines"])
-def test_the_machine_of_a_run(runs):
-    columns = merged(*((run["of"], of_run(1, 1)) for run in runs))
-    assert analysis.machines(columns) == [(run.get("gpu", ""), run["machine"]) for run in runs]
+def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu():
+    cpu = {"model": "Model T", "cores": 2}
+    gpu = {"cpu": cpu, "gpus": [{"name": "H200"}], "measuring": {"cache": "hot"}}
+    other = {"cpu": {"model": "Model S"}}
+    columns = merged((gpu, of_run(1, 1)), ({"cpu": cpu}, of_run(1, 1)), (other, of_run(1, 1)))
+    assert analysis.machines(columns) == [
+        ("H200", "Model T, 2 cores, H200, hot caches"),
+        ("", "Model T, 2 cores, H200"),
+        ("", "Model S"),
+    ]
+
+
+def test_a_cpu_run_belongs_to_the_gpu_of_its_own_revision():
+    cpu = {"model": "Model T", "cores": 2}
+    runs = [
+        {"cpu": cpu, "revision": revision, "gpus": [{"name": gpu}]} for revision, gpu in (("a", "A100"), ("b", "H200"))
+    ]
+    runs += [{"cpu": cpu, "revision": revision} for revision in "abc"]
+    machines = [machine for _, machine in analysis.machines(merged(*((each, of_run(1, 1)) for each in runs)))]
+    assert machines == [f"Model T, 2 cores{gpu}" for gpu in (", A100", ", H200", ", A100", ", H200", "")]
+
+
+def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it():
+    part = {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
+    alone, beside = ({"cpu": {"model": model, "cores": 64}} | part for model in ("Model S", "Model T"))
+    gpu = {"cpu": beside["cpu"], "gpus": [{"name": "H200"}]} | part
+    columns = merged(*((each, of_run(1, 1)) for each in (alone, gpu, beside)))
+    machines = [machine for _, machine in analysis.machines(columns)]
+    assert machines == ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2]
 
 
 def test_unreadable_provenance_is_empty():
@@ -382,27 +410,35 @@ def test_other_arithmetic_has_its_own_limit():
     assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 2e9), 1e12)
 
 
-HOT = {"measuring": {"cache": "hot"}}
-OLD = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
+def test_the_roofline_bends_at_the_bandwidth():
+    point = product("naive", (4096, 1, 4096))
+    (row,) = limited(measurement(point, samples=lasting(1e-3))).to_dict("records")
+    nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
+    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
 
 
-@pytest.mark.parametrize(
-    ("row", "of", "ceiling", "seconds"),
-    [
-        (took(product(n=(4096, 1, 4096)), 1e-3), {}, "memory", 4 * (4096 * 4096 + 4096 + 2 * 4096) / 1e12),
-        (took(reduction("sequential", ranks=2), 1e-3), {"gpus": [CHIP | {"uuid": each} for each in "ab"]}, "memory",
-         4 * 1025 / 2e12),
-        (took(product(), 1e-3), HOT, "float32 FMA units", 2 * 64**3 / 5.12e12),
-        (took(reduction("sequential"), 1e-3), HOT, "", math.nan),
-        (took(product("serial"), 1e-3), {}, "", math.nan),
-        (took(product(), 1e-3), {"gpus": ()}, "", math.nan),
-        (took(product(), 1e-3), {"gpus": (OLD,)}, "", math.nan),
-        (measurement(product(), verdict=FAIL), {}, "", math.nan),
-    ],
-)  # fmt: skip
-def test_the_limit_is_that_of_the_arithmetic_or_of_the_memory_of_all_gpus_or_unknown(row, of, ceiling, seconds):
-    (found,) = limited(row, **of).to_dict("records")
-    assert (found["ceiling"], found["fraction"]) == (ceiling, pytest.approx(seconds / 1e-3, nan_ok=True))
+def test_reductions_are_limited_by_the_memory_of_all_gpus():
+    gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
+    (row,) = limited(measurement(reduction("sequential", ranks=2), samples=lasting(1e-6)), gpus=gpus).to_dict("records")
+    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
+
+
+def test_an_unknown_limit_is_nan():
+    old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
+    rows = [
+        limited(took(product("serial"), 1.0)),
+        limited(measurement(product(), samples=lasting(1e-6)), gpus=()),
+        limited(measurement(product(), samples=lasting(1e-6)), gpus=(old,)),
+        limited(measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
+        limited(measurement(product(), verdict=FAIL)),
+    ]
+    assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
+    assert [frame["ceiling"].iloc[0] for frame in rows[:4]] == [""] * 4
+
+
+def test_with_hot_caches_a_product_has_only_the_arithmetic_limit():
+    rows = limited(measurement(product(), samples=lasting(1e-6)), measuring={"cache": "hot"})
+    assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 
 def test_activities_are_sums_over_all_samples():

@@ -149,8 +149,9 @@ def test_a_command_loads_no_other_one_and_what_checks_no_config_loads_no_validat
 
 
 def test_the_list_of_built_kernels_needs_only_the_build_requirements():
-    loaded = loaded_by("hpcmm.operations.built") - loaded_by("sys")
-    packages = {each.partition(".")[0] for each in loaded} - set(sys.stdlib_module_names)
+    program = "import sys; before = set(sys.modules); import hpcmm.operations.built; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    packages = {each.partition(".")[0] for each in run.stdout.split()} - set(sys.stdlib_module_names)
     build = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["build-system"]["requires"]
     modules = {"pyyaml": ("yaml", "_yaml")}
     names = [re.match(r"[\w-]+", each)[0] for each in build]

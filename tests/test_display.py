@@ -7,13 +7,22 @@ import sys
 import threading
 
 import pytest
-from tasks import CASES
 
 from hpcmm.cli import display
 from hpcmm.experiment import plan
 from hpcmm.model.devices import ANY
 
-SWEEPS, LINES = CASES["display"]["sweeps"], CASES["display"]["lines"]
+SWEEPS = {
+    "size": {"operation": "matmul", "variants": ["openmp", "numpy"], "sizes": [64, 128], "dtypes": ["float32"]},
+    "sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000], "dtypes": ["int32"]},
+}
+LINES = [
+    "hpcmm: 5 points in 1 job to measure, about 2 min (at most 11 min)",
+    "[0/5] size/cpu-r1-1 openmp 64x64x64 float32 FAIL: 0:1: 1 - 2 = -1 (visit 1 of 2, 1.5 s; about 2 min left)",
+    "[1/5] size/cpu-r1-1 openmp 64x64x64 float32 PASS 1.3 GFLOP/s, 0.03 x numpy (visit 2 of 2, 0.5 s; about 50 s left)",
+    "size/cpu-r1-1: done in 2.0 s: 1.0 s start-up, 0.1 s timed calls and kernels; planned: at most 30 s",
+    "[5/5] sum/cpu-r1-1 serial 1000 int32 PASS 1 GB/s (3.0 s; less than a minute left)",
+]
 
 
 @pytest.fixture

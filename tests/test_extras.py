@@ -14,7 +14,6 @@ import pytest
 import test_check
 import yaml
 from packaging.requirements import Requirement
-from tasks import CASES
 from test_main import run_of
 
 from hpcmm.cli.arguments import COMMANDS
@@ -28,7 +27,26 @@ CORE = PROJECT["dependencies"]
 CONFIG = "sweeps: {small: {operation: sum, variants: [serial], sizes: [1000]}}\n"
 RUBRIC = "exercises: {rows: {operation: matmul, file: 01_serial.c, points: 2, shapes: 1, most: 16}}\n"
 
-READING = CASES["extras"]
+# Arguments of each command that measures nothing, and what its output contains
+READING = {
+    "init": (["work"], "hpcmm run"),
+    "plan": ([], "small"),
+    "new": (["mine", "--like", "serial"], "mine.c"),
+    "status": ([], "0 of 3 points"),
+    "show": (["nodes/timings.h5"], "12 PASS"),
+    "report": (["nodes/timings.h5", "--results", "out"], "12 PASS"),
+    "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
+    "compare": (["a.h5", "b.h5"], "1 point in both"),
+    "history": (["a.h5", "b.h5"], "over 2 runs"),
+    "predict": (
+        ["--rate", "50", "--inside", "1us,9GB/s", "--between", "1us,1GB/s", "--ranks", "8", "--simulate", "0"],
+        "closed form",
+    ),
+    "export": (["a.h5"], "{"),
+    "occupancy": (["--tile", "16"], "8 blocks per SM"),
+    "check": (["nodes/timings.h5"], "4 devices"),
+    "grade": ([".", "--rubric", "rubric.yaml"], "rows: PASS 2 of 2"),
+}
 MEASURING = {"run": [], "bench": ["01_serial.c"], "check": ["--ranks", "2"]}
 
 
@@ -184,7 +202,14 @@ def make(tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("versions", "chosen", "note"), CASES["make"])
+@pytest.mark.parametrize(
+    ("versions", "chosen", "note"),
+    [
+        ({"python3": 11, "python3.13": 13}, "3.11", ""),
+        ({"python3": 10, "python3.12": 12, "python3.11": 11}, "3.12", " (python3.12, python3 is too old)"),
+        ({"python3.14": 14}, "3.14", " (python3.14, python3 is too old)"),
+    ],
+)
 def test_make_takes_a_python_that_is_new_enough(make, versions, chosen, note):
     assert make(versions).stdout == f"creating .venv with Python {chosen}{note}\n"
 

@@ -6,7 +6,6 @@ import modelled_run
 import pandas as pd
 import pytest
 import timings
-from tasks import CASES
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, visit_samples
 
 from hpcmm import analysis, store
@@ -37,10 +36,12 @@ def about(sentences, *words):
     return found
 
 
-@pytest.mark.parametrize("case", CASES["findings"].values(), ids=CASES["findings"])
-def test_a_finding_follows_from_the_seconds_of_points(case):
-    rows = [timed(product(**of), seconds, WIDE if wide else FLAT) for seconds, of, *wide in case["points"]]
-    assert about(seen(*rows), case["about"]) == case["says"]
+def test_a_ladder_whose_steps_are_all_faster():
+    rows = [timed(product(v, tile=8), t) for v, t in (("naive", 4.0), ("tiled_padded", 3.0), ("tiled_unrolled", 2.0))]
+    assert about(seen(*rows), "steps") == (
+        "On the GPU at 64, tiled_unrolled 8 is 2.00× naive 8, in 2 steps, 2 of them significantly faster. "
+        "The largest: tiled_unrolled 8 1.50×, tiled_padded 8 1.33×."
+    )
 
 
 def test_a_branch_is_no_step_of_the_climb():
@@ -117,10 +118,24 @@ def test_the_ratio_over_all_sizes():
 
 
 def test_failures_come_first():
-    wrong = [measurement(product(name, 641, tile=32), verdict=FAIL) for name in ("naive_unguarded", "tiled_exact")]
-    assert seen(timed(product("naive", 641, tile=32), 1.0), *wrong)[0] == (
+    rows = [
+        timed(product("naive", 641, tile=32), 1.0),
+        measurement(product("naive_unguarded", 641, tile=32), verdict=FAIL),
+        measurement(product("tiled_exact", 641, tile=32), verdict=FAIL),
+    ]
+    first = seen(*rows)[0]
+    assert first == (
         "FAIL at 641: naive_unguarded 32 and tiled_exact 32, as expected: without bounds checks the tile must "
         "divide the size. First wrong element of naive_unguarded 32: 0:640."
+    )
+
+
+def test_the_fastest_tile():
+    rows = [timed(product("naive", tile=t), s) for t, s in ((8, 2.0), (16, 1.0), (32, 1.5))]
+    rows += [timed(product("tiled_padded", tile=t), s, WIDE) for t, s in ((8, 1.0), (16, 1.01))]
+    assert about(seen(*rows), "tile at") == (
+        "Fastest tile at 64: 16 for naive, 1.50× tile 32 (1.50 to 1.50); "
+        "8 for tiled_padded, 1.01× tile 16 (0.877 to 1.16, no significant difference)."
     )
 
 
@@ -146,6 +161,15 @@ def test_pitch():
     )
 
 
+def test_narrow_shapes_are_compared_with_the_square_of_equal_work():
+    shapes = {(64, 64, 64): 1.0, (16, 256, 64): 2.0, (256, 16, 64): 4.0, (64, 64, 65): 9.0, (32, 32, 32): 1.0}
+    rows = [timed(product("packed", shape), seconds) for shape, seconds in shapes.items()]
+    assert about(seen(*rows), "square") == (
+        "Rate relative to the square product of equal work (64): "
+        "packed 0.250× (256 × 16 × 64) to 0.500× (16 × 256 × 64)."
+    )
+
+
 def test_host_memory():
     def whole(pinned, upload):
         phases = {"upload": upload, "kernel": 1.0, "download": 1.0, "total": upload + 2}
@@ -160,11 +184,36 @@ def test_host_memory():
     )
 
 
+def test_more_ranks():
+    rows = [timed(product("packed", ranks=ranks), seconds) for ranks, seconds in ((1, 4.0), (2, 2.5))]
+    assert (
+        about(seen(*rows), "ranks")
+        == "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
+    )
+
+
+def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges():
+    rows = []
+    took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
+    for ranks, algorithm, seconds in took:
+        point = product("cublas", 64, "float32", ranks, algorithm)
+        rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
+    text = about(seen(*rows), "Speedup of 2 ranks")
+    assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
+
+
 def test_no_times_give_no_findings():
     assert seen(measurement(product("naive", tile=8))) == []
 
 
-@pytest.mark.parametrize(("low", "high", "text"), CASES["ratios"])
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.1, 1.3, "1.20× naive (95 % CI 1.10 to 1.30)"),
+        (0.9, 1.3, "1.20× naive (95 % CI 0.900 to 1.30, no significant difference)"),
+        (math.nan, math.nan, "1.20× naive (no interval: the spread between visits is unknown or too large)"),
+    ],
+)
 def test_an_interval_around_1_is_no_significant_difference(low, high, text):
     assert Ratio(1.2, low, high).over("naive", "95 % CI ") == text
 

@@ -145,6 +145,14 @@ def test_one_visit_of_each_run_is_enough_with_controls(monkeypatch):
     assert np.mean([each == [(5, "slower")] for each in found[120:180]]) > 0.9  # the points of 1 ms
 
 
+@pytest.mark.slow
+def test_without_controls_nothing_changes(tmp_path, capsys):
+    paths = nights(tmp_path, 3, sizes=range(64, 74), since=4, factors={66: 3.0})
+    found = followed(paths)
+    assert steps(found) == []
+    assert any("10 baselines beside variants; more than 20 are needed" in note for note in found.noise)
+
+
 def test_files_without_a_history_are_refused(tmp_path, capsys):
     path = night(tmp_path, 1, 1)
     assert main(["history", str(path)]) == 1

@@ -75,6 +75,20 @@ def test_values_that_no_job_writes_are_one_error_when_they_are_collected(path, r
         so_far(path.with_suffix(".h5"), BATCH)
 
 
+@pytest.mark.parametrize("obstacle", ["a file", "a dangling link", "a folder"])
+def test_a_journal_that_cannot_be_written_is_named(path, obstacle):
+    place = {"a file": path.parents[1], "a dangling link": path.parents[1], "a folder": path}[obstacle]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if obstacle == "a file":
+        place.write_text("")
+    elif obstacle == "a dangling link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+    with pytest.raises(StoreError, match=rf"^{place}(/sweep)?: (not a folder|cannot be (written|created))"):
+        Journal(path, BATCH, HOST)
+
+
 def test_a_batch_continues_from_its_unchanged_points(path):
     filled(path).close()
     batch = dataclasses.replace(BATCH, fingerprints=(BATCH.fingerprints[0], "another source", BATCH.fingerprints[2]))

@@ -113,9 +113,10 @@ def computed(backend, of: Task, inputs: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def check(backend, of: Task, inputs: dict[str, np.ndarray], starts=(0, 0, 0), pitch: int = 0) -> None:
-    """Run a task, hold its result to the reference, and find what it reads or writes outside its operands.
+    """Run a task, compare its result with the reference, and detect accesses outside its operands.
 
-    Rows of an operand are the elements from its start on of wider ones, whose lengths are multiples of ``pitch``.
+    Each operand is a view of a wider array, from the column in ``starts`` on. The rows of the array are a multiple of
+    ``pitch`` elements long.
     """
     guarded, views, parts, results = {}, {}, {}, {}
     for operand, start in zip(of.operation.operands, starts, strict=False):
@@ -558,7 +559,7 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 assert 1 <= tile.parts <= 8 and (tile.parts == 1 or tile.parts * tile.slices * tile.depth <= 4096)
 
 
-# rungs of which each build is run whatever the shape
+# rungs all of whose builds run at every shape
 EVERY_BUILD = (
     *("persistent", "multicast", "split_k_wgmma", "undivided_wgmma", "stream_k_wgmma"),
     *("tf32", "three_fp16", "int8_transposed"),

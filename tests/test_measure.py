@@ -15,7 +15,6 @@ import psutil
 import pytest
 import timings
 from mpi4py import MPI
-from tasks import CASES
 
 from hpcmm import kernels, store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -78,7 +77,18 @@ def contender(times, spent: float) -> Contender:
     return fake
 
 
-@pytest.mark.parametrize(("times", "spent", "done"), CASES["measure"]["stopping"])
+@pytest.mark.parametrize(
+    ("times", "spent", "done"),
+    [
+        ([], 0.0, False),
+        ([], 9.0, False),  # one at least, however long the whole took
+        ([1.0], 1.0, True),  # over the time limit, which goes before min_repetitions
+        ([1.0] * 9, 0.5, False),  # settled, but too few
+        ([1.0] * 10, 0.5, True),
+        ([1.0, 2.0] * 5, 0.5, False),  # not settled
+        ([1.0, 2.0] * 10, 0.5, True),  # as many as are allowed
+    ],
+)
 def test_the_stopping_rule(times, spent, done):
     measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20, max_seconds=1.0)
     assert contender(times, spent).done(False, measuring) is done

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks import CASES, CONFIGS, machine
+from tasks import CONFIGS, machine
 
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
@@ -276,11 +276,21 @@ def test_an_unknown_batch_is_refused_with_the_planned_ones():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        *((text.encode(), named) for text, named in CASES["plan"]["files"]),
+        (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "a tab; indent by blanks"]),
+        (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' appears twice"]),
+        (b"? [a, b]\n: 1\n", ["line 1, ", "unhashable key"]),
+        (b"", ["is empty", "keys with values"]),
         (b"\xff\xfe", ["not a text file in UTF-8"]),
         (bytes(range(256)), ["not a text file in UTF-8"]),
         (b"\x00\x01", ["not a text file (a control character at 0)"]),
+        (b"seed: 2026-13-01\n", ["line 1, ", "month must be in 1..12"]),
+        (b"seed: 1\n[size, sum]: 2\n", ["line 2, ", "unhashable key"]),
+        (b"sweeps: &all\n  size: *all\n", ["line 1, ", "recursive alias"]),
         (b"sweeps: " + 2000 * b"[", ["nested too deeply"]),
+        (b"sizes: [1:30]", ["line 1, column 9: 1:30 is a number in base 60 in YAML 1.1; write it in base 10"]),
+        (b"sizes: [1:30.5]", ["1:30.5 is a number in base 60"]),
+        (b"a: 1\nsizes: [8, 010]", ["line 2, column 12: 010 is a number in base 8"]),
+        (b"scale: quick\n  more: 1\n", ["line 2, column 7: mapping values are not allowed here"]),
         (b"sizes: [" + 500_000 * b"1," + b"]", ["too long; allowed: 1000000 bytes"]),
         (b"sizes: [" + 100_000 * b"1," + b"]", ["line 1, column ", "more than 10000 values"]),
         (
@@ -393,7 +403,15 @@ def test_a_plan_with_nothing_to_measure_is_refused():
 # --- on disk -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", CASES["plan"]["written"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"backends": "cuda", "share_gpu": True, "sweeps__size__alpha": -0.0625, "sweeps__size__beta": 0},
+        {"sweeps__size": {"operation": "matmul", "dtypes": ["int8", "float32"], "shapes": [[3, 1, 4999], [2, 7, 1]]}},
+        {"sweeps__sum": {"operation": "maximum", "ranks": [1, 7], "sizes": [1, 5000]}, "job_minutes": 1},
+    ],
+)
 @pytest.mark.parametrize("gpus", [0, 2])
 def test_a_written_plan_is_read_unchanged(tmp_path, changes, gpus):
     planned = make(changed(**{"backends": "auto"} | changes), "" if gpus or "backends" in changes else NO_GPU, gpus)
@@ -502,7 +520,18 @@ def test_pinned_and_pageable_are_points_of_a_gpu_and_those_that_share_host_memor
 
 # --- what is profiled --------------------------------------------------------------------------------------------
 
-PROFILED = CONFIGS["profiled"]
+PROFILED = {
+    "few": {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [4096]},
+    "many": {
+        "operation": "matmul",
+        "variants": ["serial", "naive", "tiled_padded", "cublas"],
+        "sizes": [64, 512],
+        "tiles": [16, 32],
+        "ranks": [1, 2],
+    },
+    "sum": {"operation": "sum", "variants": ["cub"], "shapes": [[100], [2000], [300]]},
+    "host": {"operation": "vector_add", "variants": ["serial"], "sizes": [10]},
+}
 
 
 def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():

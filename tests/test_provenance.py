@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tasks import CASES
 
 from hpcmm.bench import provenance
 from hpcmm.cli.checks import gpus, machine
@@ -16,7 +15,22 @@ from hpcmm.cli.checks.check import Check
 from hpcmm.cli.checks.mpi import check_cores
 
 # Files of a server that is set up badly for measuring.
-SERVER = CASES["provenance"]["server"]
+CPU = "sys/devices/system/cpu"
+SERVER = {
+    f"{CPU}/cpu0/cpufreq/scaling_governor": "performance\n",
+    f"{CPU}/cpu1/cpufreq/scaling_governor": "powersave\n",
+    f"{CPU}/cpu0/cpufreq/scaling_max_freq": "3900000\n",
+    f"{CPU}/intel_pstate/no_turbo": "0\n",
+    f"{CPU}/smt/control": "on\n",
+    f"{CPU}/isolated": "\n",
+    "sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
+    "proc/sys/kernel/numa_balancing": "1\n",
+    "sys/devices/system/node/node0/cpulist": "0-31\n",
+    "sys/devices/system/node/node1/cpulist": "32-63\n",
+    "proc/self/status": "Name:\tx\nCpus_allowed_list:\t0-7\nMems_allowed_list:\t0\n",
+    "proc/cpuinfo": "processor\t: 0\nmicrocode\t: 0x2b\nflags\t\t: fpu avx hypervisor\n\nmicrocode\t: 0x2c\n",
+    "proc/stat": "cpu  1000 0 500 9000 100 0 0 500 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n",
+}
 
 
 @pytest.fixture
@@ -37,15 +51,26 @@ def server(tmp_path, monkeypatch):
 
 def test_the_machine_is_read_from_the_files_of_the_kernel(server):
     server()
-    assert provenance.read(provenance.SOURCES) == CASES["provenance"]["read"]
+    assert provenance.read(provenance.SOURCES) == {
+        "governor": "performance, powersave", "most_kilohertz": "3900000", "turbo": True, "smt": "on",
+        "transparent_hugepages": "always", "numa_balancing": "1", "numa_nodes": {"node0": "0-31", "node1": "32-63"},
+        "allowed_cpus": "0-7", "allowed_numa_nodes": "0", "microcode": "0x2b", "hypervisor": True,
+    }  # fmt: skip
     second = os.sysconf("SC_CLK_TCK")
     times = provenance.read(provenance.COUNTERS)["cpu_times"]
     assert times == {"busy_seconds": 2000 / second, "steal_seconds": 500 / second}
 
 
-@pytest.mark.parametrize(("file", "content", "expected"), CASES["provenance"]["turbo"])
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        (f"{CPU}/intel_pstate/no_turbo", "1", False),
+        (f"{CPU}/cpufreq/boost", "1", True),
+        (f"{CPU}/cpufreq/boost", "0", False),
+    ],
+)
 def test_turbo_is_known_of_intels_and_of_other_drivers(server, file, content, expected):
-    server(**{"sys/devices/system/cpu/intel_pstate/no_turbo": None, file: content})
+    server(**{f"{CPU}/intel_pstate/no_turbo": None, file: content})
     assert provenance.read(provenance.SOURCES)["turbo"] is expected
 
 
@@ -125,7 +150,16 @@ def test_doctor_warns_of_settings_that_spoil_measurements(server, monkeypatch):
 
 
 def test_doctor_passes_settings_for_measurements(server, monkeypatch):
-    server(**CASES["provenance"]["fit"])
+    server(
+        **{
+            f"{CPU}/cpu1/cpufreq/scaling_governor": "performance",
+            f"{CPU}/intel_pstate/no_turbo": "1",
+            "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+            "proc/sys/kernel/numa_balancing": "0",
+            "proc/cpuinfo": "flags\t: fpu avx",
+            "proc/stat": "cpu  1000 0 500 9000 100 0 0 0 0 0",
+        }
+    )
     monkeypatch.setattr(os, "getloadavg", lambda: (0.01, 0, 0))
     found = list(machine.check_machine())
     assert {check.name for check in found} == {"CPU governor", "CPU turbo", "huge pages", "NUMA balancing", "load"}

@@ -17,7 +17,6 @@ import pytest
 import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tasks import CASES
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, took, visit_samples
 
 from hpcmm import analysis, report, store
@@ -33,7 +32,16 @@ from hpcmm.system.text import amount, number, percent
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
 RENDERED = drawing._run  # in a process of its own
-PROVENANCE = CASES["report"]["provenance"]
+PROVENANCE = {
+    "utc": "2026-03-01T10:00:00Z",
+    "host": "node7",
+    "revision": "0123456789abcdef",
+    "dirty": True,
+    "arguments": ["measure.py", "--sweep", "size"],
+    "cpu": {"model": "Model T", "cores": 2},
+    "mpi": {"library": "MPICH Version:   5.0\nmore", "ranks": 2},
+    "gpus": [{"name": "H200", "uuid": "GPU-1", "driver": "580", "cuda": "13.0"}, {"name": "H200", "uuid": "GPU-2"}],
+}
 UNMEASURED = [{"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": "no CUDA device on this machine"}]
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 # Tags whose begin also ends other tags: HTML does not need the end tags of cells and rows
@@ -143,13 +151,18 @@ def html_of(results: Path) -> str:
     return timings.page_of(results / "report.html")
 
 
-FORMS = {"number": number, "duration": formats.duration, "amount": amount}
+FORMATTED = {
+    number: {51234.5: "51,200", 999.6: "1,000", 1.0: "1.00", 0.08504: "0.0850", 9.996: "10.0", 0: "0",
+             123456789.0: "123,000,000", 1.5e-5: "1.50e-05", math.nan: "", math.inf: ""},
+    formats.duration: {8.054e-3: "8.05 ms", 12.0: "12.0 s", 1e-6: "1.00 µs", 9.9999e-4: "1.00 ms", 2.5e-8: "25.0 ns",
+                       math.nan: ""},
+    amount: {0: "0 B", 1000: "1000 B", 2048: "2 KiB", 233472: "228 KiB", 50 * 2**20: "50 MiB"},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMATTED, ids=lambda form: form.__name__)
 def test_numbers_have_three_significant_digits_and_a_fitting_unit(form):
-    for value, text in CASES["report"][form]:
-        assert FORMS[form](float(value)) == text
+    assert {value: form(value) for value in FORMATTED[form]} == FORMATTED[form]
 
 
 POSITIVE = st.floats(1e-9, 1e15)
@@ -175,7 +188,13 @@ def test_a_percentage_has_no_exponent_and_no_rounded_integers(share):
     assert len(digits) == 2 or (share >= 0.995 and "." not in text)
 
 
-@pytest.mark.parametrize(("operation", "dtype", "rate", "text"), CASES["report"]["rates"])
+@pytest.mark.parametrize(
+    ("operation", "dtype", "rate", "text"),
+    [("matmul", "float32", 999e9, "999 GFLOP/s"), ("matmul", "float32", 1000e9, "1.00 TFLOP/s"),
+     ("matmul", "bfloat16", 54.23e12, "54.2 TFLOP/s"), ("matmul", "int8", 999e9, "999 GOP/s"),
+     ("matmul", "int8", 1.1e15, "1,100 TOP/s"), ("sum", "float32", 4.1e12, "4,100 GB/s"),
+     ("sum", "int32", 4.1e12, "4,100 GB/s")],
+)  # fmt: skip
 def test_rates_from_a_thousand_gigaflops_on_are_teraflops_and_those_of_integers_are_operations(
     operation, dtype, rate, text
 ):
@@ -191,7 +210,16 @@ def test_rates_from_a_thousand_gigaflops_on_are_teraflops_and_those_of_integers_
     assert formats.rate_unit_of(rows).name == text.split()[1]
 
 
-@pytest.mark.parametrize(("shape", "text"), CASES["report"]["sizes"])
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((4096, 4096, 4096), "4096"),
+        ((128, 64, 32), "128 × 64 × 32"),
+        ((0, 2**22, 0), "2²²"),
+        ((0, 1000, 0), "1000"),
+        ((0, 3000, 0), "3000"),
+    ],
+)
 def test_sizes(shape, text):
     assert formats.size(dict(zip("mnk", shape, strict=True))) == text
 
@@ -242,13 +270,28 @@ def test_csv_has_plain_units_and_every_digit(built):
 
 
 def test_ladder_table(built):
-    assert markdown_rows(built / "tables" / "sum.ladder.md") == CASES["report"]["ladder"]
+    head, *rows = markdown_rows(built / "tables" / "sum.ladder.md")
+    assert head == [
+        "n", "Device", "Rung", "Time", "GB/s", "Step", "Cumulative", "Ratio to baseline", "Result",
+    ]  # fmt: skip
+    assert rows == [
+        ["2²²", "cuda", "divergent", "8.00 ms (8.00 ms to 8.00 ms)", "2.10", "", "1.00×", "", "PASS 1e-08"],
+        ["", "", "sequential", "2.00 ms (2.00 ms to 2.00 ms)", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
+        ["", "", "cub", "500 µs (500 µs to 500 µs)", "33.6", "", "16.0×", "baseline", "PASS 1e-08"],
+    ]
     cumulative = [float(row["cumulative"]) for row in read_csv(built / "tables" / "sum.ladder.csv")]
     assert cumulative == pytest.approx([1.0, 4.0, 16.0])
 
 
 def test_phase_table(built):
-    assert markdown_rows(built / "tables" / "size.phases.md") == CASES["report"]["phases"]
+    head, row = markdown_rows(built / "tables" / "size.phases.md")
+    assert head == [
+        "n", "Variant", "Scatter", "Kernel", "Gather", "Total", "TFLOP/s, kernel alone", "TFLOP/s, end to end",
+    ]  # fmt: skip
+    assert row == [
+        "64", "tiled_padded 16", "5.24 µs (20 %)", "10.5 µs (40 %)", "5.24 µs (20 %)", "26.2 µs", "100 GFLOP/s",
+        "20.0 GFLOP/s",
+    ]  # fmt: skip
     assert "End-to-end times, " not in Page(html_of(built)).text, "only chapters about transfers and ranks show it"
     assert not (built / "tables" / "sum.phases.md").exists()
 
@@ -694,6 +737,12 @@ def test_settings_of_one_sweep_have_separate_tables(tmp_path):
     assert (tmp_path / "tables" / "size.md").read_text("utf-8").count("**GFLOP/s") == 2
 
 
+GPU = {
+    "name": "H200", "compute_capability": "90", "multiprocessors": 132, "memory_bytes": 150_000_000_000,
+    "max_sm_clock": 1.98e9, "block_dimensions": [1024, 1024, 64], "ecc": True, "sm_shared_bytes": 228 * 1024,
+}  # fmt: skip
+
+
 def test_resource_tables(tmp_path):
     tiled = kernel(HOPPER, (16, 16), 8, registers=40, shared_bytes=2048)
     ring = kernel(HOPPER, (256, 1), 2, registers=128, dynamic_shared_bytes=64 * 1024, local_bytes=16)
@@ -705,10 +754,17 @@ def test_resource_tables(tmp_path):
     ]
     total = kernel(HOPPER, (128, 1), 16, registers=16, shared_bytes=512)
     sums = [measurement(Point("sum", "sequential", (2**22,), "int32", 1), resources=total)]
-    provenance = {"gpus": [CASES["report"]["gpu"] | {"uuid": each} for each in "ab"]}
+    provenance = {"gpus": [GPU | {"uuid": "a"}, GPU | {"uuid": "b"}]}
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows, "sum": sums}, provenance), tmp_path)
     head, first, second, third = markdown_rows(tmp_path / "tables" / "matmul.resources.md")
-    assert dict(zip(head, first, strict=True)) == CASES["report"]["resources"]
+    assert dict(zip(head, first, strict=True)) == {
+        "Variant": "tiled_padded 16", "Type": "float32", "Registers": "40", "Shared memory": "2 KiB",
+        "Local memory": "0 B", "Block": "16 × 16", "Grid": "4 × 4 (4096)", "Blocks per SM": "8 (computed: 6)",
+        "Threads per SM": "2,048", "Occupancy": "100 %", "Limited by": "registers", "Block limit, threads": "8",
+        "Block limit, registers": "6", "Block limit, shared memory": "76", "Block limit, hardware": "32",
+        "Loads per phase": "512", "Operations per phase": "8,192", "Pending loads per SM": "4,096",
+        "Operations per load": "16.0", "Bandwidth bound": "19.2 TFLOP/s",
+    }  # fmt: skip
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
     assert third[15:17] == ["2,048", "262,144"]
@@ -716,7 +772,13 @@ def test_resource_tables(tmp_path):
     assert head[-1] == "Block limit, hardware" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
     assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")
-    assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:5] == CASES["report"]["properties"]
+    assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:5] == [
+        ["Property", "H200"],  # two equal GPUs are one column
+        ["Compute capability", "9.0"],
+        ["Multiprocessors (SM)", "132"],
+        ["FMA units for float32, its cores", "16,896"],
+        ["Maximum SM clock", "1,980 MHz"],
+    ]
     properties = {row["Property"]: row["H200"] for row in read_csv(tmp_path / "tables" / "gpu.properties.csv")}
     assert properties["Maximum SM clock"] == "1,980 MHz"
     html = html_of(tmp_path)
@@ -745,8 +807,17 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     head, *rows = markdown_rows(tmp_path / "tables" / "matmul.profile.md")
     assert [row[0] for row in rows] == ["naive", "uncoalesced", "tiled_exact 16", "bank_conflict", "cublas"]
     table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    expected = CASES["report"]["profile"]
-    assert {name: {head: table[name][head] for head in expected[name]} for name in expected} == expected
+    assert [table[name]["Sectors per load"] for name in ("naive", "uncoalesced")] == ["2.50", "16.5"]
+    assert [table[name]["Sectors per store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
+    assert table["naive"]["Achieved occupancy"] == "94 % (of 100 %)"
+    assert table["naive"]["Global loads GB/s"] == "15,800"
+    assert table["naive"]["Waiting for"] == "other warps at a barrier 40 %, the fixed latency of an instruction 30 %"
+    assert table["tiled_exact 16"]["Waiting for"] == ""
+    assert table["naive"]["Conflict factor of shared loads"] == ""
+    assert table["bank_conflict"]["Conflict factor of shared loads"] == "4.50"
+    assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
+    assert table["cublas"]["Achieved occupancy"] == "6.2 % (of 12 %)"
+    assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose
     assert table["tiled_exact 16"]["Achieved occupancy"].startswith("FAIL (0:640")
     page_text = Page(html_of(results)).text
     assert "Profile, matmul at 1024" in page_text
@@ -812,7 +883,12 @@ def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
         rows.append(measurement(point, samples=(*kernel_samples([1e-3]), *call_samples([[phases], [slow]]))))
     report.build(timings.write(tmp_path / "timings.h5", {"transfer": rows}), tmp_path)
     head, *body = markdown_rows(tmp_path / "tables" / "transfer.activities.md")
-    assert [head, *body[:3]] == CASES["report"]["activities"]
+    assert head == ["n", "Variant", "Activity", "Host memory", "Share", "Sum", "Calls", "Mean", "Min", "Max"]
+    assert body[:3] == [
+        ["640", "naive 32", "host to device", "pinned", "25 %", "3.00 ms", "2", "1.50 ms", "1.00 ms", "2.00 ms"],
+        ["", "", "", "pageable", "67 %", "12.0 ms", "2", "6.00 ms", "4.00 ms", "8.00 ms"],
+        ["", "", "kernel", "pinned", "50 %", "6.00 ms", "2", "3.00 ms", "3.00 ms", "3.00 ms"],
+    ]
     assert [row[2] for row in body] == ["host to device", "", "kernel", "", "device to host", ""]
     first, *_ = read_csv(tmp_path / "tables" / "transfer.activities.csv")
     assert (first["activity"], first["memory"], first["calls"]) == ("upload", "pageable", "2")

@@ -94,7 +94,7 @@ def test_each_type_and_each_variant_has_lines_of_its_own():
         rows += beside(point, seconds, seconds)
     found = predicted({"spread": rows})
     there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
-    assert there.to_dict() == pytest.approx(times)  # two halves of what the textbook's product takes
+    assert there.to_dict() == pytest.approx(times)  # two steps, each half the time of the textbook algorithm
 
 
 def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks import CASES, machine
+from tasks import machine
 
 from hpcmm.cluster import site
 from hpcmm.experiment import plan
@@ -27,7 +27,23 @@ def test_the_shipped_file_has_every_setting_at_its_default():
     assert keys == [field.name for field in dataclasses.fields(site.Site)]
 
 
-@pytest.mark.parametrize(("text", "message"), CASES["site"])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("partitoin: gpu", "site.yaml: unknown key 'partitoin'; allowed: partition, account"),
+        ("cpus_per_rank: many", "site.yaml: cpus_per_rank: 'many'; allowed: an integer"),
+        ("memory_mb: lots", "site.yaml: memory_mb: 'lots'; allowed: an integer of at least 0 or none"),
+        ("patience: -1", "site.yaml: patience: -1; allowed: an integer of at least 0"),
+        ("modules: cuda", "site.yaml: modules: 'cuda'; allowed: a list"),
+        ("account: 12", "site.yaml: account: 12; allowed: a string"),
+        ("[1, 2]", "site.yaml: .*allowed: keys with values"),
+        ("a: [", "site.yaml: "),
+        ("cpus_per_rank: 0", "site.yaml: cpus_per_rank: 0; allowed: an integer of at least 1"),
+        ("slurm_patience: 0", "site.yaml: slurm_patience: 0; allowed: an integer of at least 1"),
+        ("qos: long\nqos: short", "site.yaml: line 2, column 1: key 'qos' appears twice"),
+        ("account: 2026-13-01", "site.yaml: line 1, column 10: not a value: month must be in 1..12"),
+    ],
+)
 def test_a_wrong_setting_is_refused_with_what_is_allowed(tmp_path, text, message):
     path = tmp_path / "site.yaml"
     path.write_text(text)

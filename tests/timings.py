@@ -30,7 +30,7 @@ HOPPER = {
 
 def product(variant="naive", n=64, dtype="float32", ranks=1, algorithm=TEXTBOOK, tile=0, pinned=None, **scalars):
     """A product of square matrices of size ``n``, or of (m, n, k)."""
-    shape, scalars = (n,) * 3 if isinstance(n, int) else tuple(n), {"alpha": 1.5, "beta": 0.5} | scalars
+    shape, scalars = (n,) * 3 if isinstance(n, int) else n, {"alpha": 1.5, "beta": 0.5} | scalars
     return Point("matmul", variant, shape, dtype, ranks, scalars, algorithm, tile=tile, pinned=pinned)
 
 
