@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 from tasks import task, task_on
 
 from hpcmm.bench.errors import of_kind
-from hpcmm.model import Task
+from hpcmm.model import Task, Variant, Verdict
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, reduction, sums, truth
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import COPY
-from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, identity
+from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k
 from hpcmm.operations.vector_add import VECTOR_ADD
 
@@ -28,6 +29,27 @@ sizes = st.integers(1, 10_000)
 
 
 # --- accuracy ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.tuples(*[st.integers(1, 6)] * 3),
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(-200, 200), min_size=12, max_size=12),
+)
+def test_exact_product_is_far_more_precise_than_float64(shape, seed, exponents):
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a = np.ldexp(rng.uniform(-1, 1, (m, k)), np.array(exponents[:m])[:, None])
+    b = np.ldexp(rng.uniform(-1, 1, (k, n)), np.array(exponents[6 : 6 + n]))
+    got = accuracy.exact_product(a, b)
+    for i in range(m):
+        for j in range(n):
+            exact = sum(Fraction(a[i, p]) * Fraction(b[p, j]) for p in range(k))
+            scale = Fraction(abs(a[i]).max()) * Fraction(abs(b[:, j]).max())
+            mantissa, exponent = np.frexp(got[i, j])  # a Fraction takes no longdouble: give it two float64 parts
+            high = float(mantissa)
+            result = (Fraction(high) + Fraction(float(mantissa - high))) * Fraction(2) ** int(exponent)
+            assert abs(result - exact) <= scale * k / 2**62
 
 
 def test_exact_product_of_graded_rows_is_exact_relative_to_the_sum_of_magnitudes():
@@ -61,6 +83,17 @@ def test_gamma_bounds_a_sum_of_roundings():
         accuracy.gamma(2**24, 2.0**-24)
 
 
+def test_the_error_is_the_largest_ratio_to_the_bound():
+    truth, allowed = np.array([1.0, 2.0, 3.0]), np.array([0.1, 1.0, 0.0])
+    verdict = accuracy.judge(np.array([1.02, 2.5, 3.0]), truth, allowed, 1e-3, "by hand")
+    assert verdict == Verdict(True, pytest.approx(0.5e-3), 1e-3, "by hand")
+    wrong = accuracy.judge(
+        np.array([1.02, 2.5, 3.25]), truth, allowed, 1e-3, "by hand"
+    )  # where none is allowed, as it is
+    assert wrong == Verdict(False, 0.25, 1e-3, "by hand", "2: 3.25 - 3 = 0.25")
+    assert accuracy.judge(np.zeros(0), np.zeros(0), np.zeros(0), 1e-3, "none") == Verdict(True, 0.0, 1e-3, "none")
+
+
 @pytest.mark.parametrize("part", [1, 5, 12, 10**6])
 def test_parts_of_a_result_give_the_verdict_of_the_whole(monkeypatch, part):
     monkeypatch.setattr(accuracy, "rows_of_part", lambda columns: max(1, part // columns))
@@ -80,10 +113,13 @@ def test_parts_of_a_result_give_the_verdict_of_the_whole(monkeypatch, part):
 # --- the judge of a product --------------------------------------------------------------------------------------
 
 
-def seed_judges(monkeypatch) -> None:
+SAME_SEED = itertools.repeat(7)
+
+
+def seed_judges(monkeypatch, seeds: Iterator[int] = SAME_SEED) -> None:
     """Have judges, which draw their signs and rows without a seed, draw the same in each run of a test."""
     draw = np.random.default_rng
-    monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (7,))))
+    monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (next(seeds),))))
 
 
 @pytest.fixture(params=["componentwise", "Freivalds"])
@@ -91,7 +127,6 @@ def method(request, monkeypatch):
     """Both ways of judging."""
     if request.param == "Freivalds":
         monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
-        monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     seed_judges(monkeypatch)
     return request.param
 
@@ -127,9 +162,23 @@ def test_the_correctly_rounded_product_passes(problem, method):
     assert verdict.error <= verdict.bound
     assert not verdict.where
     wide = "float64" if right.dtype == "float32" else np.dtype(np.longdouble).name
-    named = {"componentwise": "componentwise", "Freivalds": "Freivalds and 1 rows componentwise"}
+    named = {"componentwise": "componentwise", "Freivalds": "Freivalds and 16 rows componentwise"}
     drawn = {"componentwise": "signs", "Freivalds": "signs and rows"}
     assert re.fullmatch(rf"{named[method]}, {wide}, {drawn[method]} of seed \d+", verdict.reference)
+
+
+def test_a_product_computed_in_its_own_precision_passes_with_its_error(problem, method):
+    arrays, right, judge = problem
+    a, b, c = (arrays[name] for name in "ABC")
+    real = right.dtype.type
+    got = real(1.5) * (a @ b) + real(0.5) * c
+    verdict = judge(got)
+    assert verdict.passed
+    if method == "componentwise":
+        a, b, c = (each.astype(np.longdouble) for each in (a, b, c))
+        truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
+        magnitude = 1.5 * np.einsum("ip,pj->ij", abs(a), abs(b)) + 0.5 * abs(c)
+        assert verdict.error == pytest.approx(float((abs(got - truth) / magnitude).max()), rel=1e-3, abs=0)
 
 
 def lose_a_term(c, a, b):
@@ -138,11 +187,6 @@ def lose_a_term(c, a, b):
 
 def swap_rows(c, a, b):
     c[[4, 9]] = c[[9, 4]]
-
-
-def trade(c, a, b):
-    """Leave the sums of all rows and columns as they are, but not those with signs."""
-    c[np.ix_((22, 23), (3, 11))] += [[1, -1], [-1, 1]]
 
 
 def put(place, value):
@@ -155,10 +199,10 @@ def put(place, value):
 @pytest.mark.parametrize(
     ("spoil", "at"),
     [
-        *[(lose_a_term, (0,)), (swap_rows, (4,)), (trade, (22,)), (put(17, 0.0), (17,)), (put(17, np.nan), (17,))],
+        *[(lose_a_term, (0,)), (swap_rows, (4,)), (put(17, 0.0), (17,)), (put(17, np.nan), (17,))],
         *((put((5, 11), wrong), (5, 11)) for wrong in (np.nan, np.inf, -np.inf)),
     ],
-    ids=["lost term", "swapped rows", "traded", "row of 0", "row of NaN", "NaN", "infinity", "-infinity"],
+    ids=["lost term", "swapped rows", "row of 0", "row of NaN", "NaN", "infinity", "-infinity"],
 )
 def test_a_wrong_product_is_found_at_its_place(problem, spoil, at):
     arrays, right, judge = problem
@@ -169,7 +213,8 @@ def test_a_wrong_product_is_found_at_its_place(problem, spoil, at):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("alpha", "beta"), [(-1.5, 0.5), (2.0**-7, -5.0)])
-def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, beta, method):
+def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, beta, method, monkeypatch):
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     parameters = {"alpha": alpha, "beta": beta}
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, dtype, parameters))
     judge = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)
@@ -195,6 +240,84 @@ def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, bet
     assert any(verdict(row, 0.95).passed for row in rows)
     for row in rows:
         assert rejected(verdict(row, 1.05)) and place(verdict(row, 1.05)) == (row, 39)
+
+
+def test_two_swapped_elements_are_found(method, problem, monkeypatch):
+    """Their row has the same sum, but not with signs."""
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
+    arrays, right, _ = problem
+    judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
+    for row in (22, 23):
+        wrong = right.copy()
+        wrong[row, [3, 11]] = right[row, [11, 3]]
+        assert rejected(judge(wrong)) and place(judge(wrong))[0] == row
+
+
+@pytest.mark.parametrize("shape", [(24, 40, 50), (8, 16, 20000)])
+def test_a_product_of_inputs_in_tf32_is_within_its_own_bound_and_not_within_that_of_float32(shape, method):
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, "float32", PARAMETERS))
+    a, b = ((arrays[name].view(np.uint32) & 0xFFFFE000).view(np.float32).astype(float) for name in "AB")  # 10 bits
+    got = (1.5 * (a @ b) + 0.5 * arrays["C"]).astype(np.float32)
+    judges = {
+        name: MATMUL.reference(task(MATMUL, shape, "float32", PARAMETERS, variant=name), arrays)
+        for name in ("cublas_tf32", "tensor_core", "cublas")
+    }
+    verdicts = {name: judge(got) for name, judge in judges.items()}
+    assert [verdict.passed for verdict in verdicts.values()] == [True, False, False]
+    assert verdicts["cublas_tf32"].bound - verdicts["cublas"].bound == pytest.approx(2**-9 + 2**-20, rel=1e-12)
+    lost = got - np.outer(1.5 * arrays["A"][:, 7], arrays["B"][7]) * (1 if shape[2] == 50 else 100)
+    assert rejected(judges["cublas_tf32"](lost))
+
+
+def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
+    """Inputs in float32 and their product, of sums so long that a bound on each element allows for much."""
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, "float32", PARAMETERS))
+    a, b, c = (arrays[name].astype(float) for name in "ABC")
+    return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
+
+
+def test_a_term_lost_from_a_long_sum_is_found_with_any_signs(monkeypatch):
+    """Its errors are multiples of one row, so the signs that cancel in one row of C do in each.
+
+    One column of signs would not find it with two of these seeds.
+    """
+    seed_judges(monkeypatch, itertools.count())
+    arrays, right = long_product((8, 16, 20000))
+    lost = np.float32(1.5) * np.outer(arrays["A"][:, -1], arrays["B"][-1])
+    assert np.all(np.abs(lost) < accuracy.gamma(20002, 2.0**-24) * np.abs(arrays["A"]) @ np.abs(arrays["B"]))
+    for _ in range(20):
+        judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
+        assert judge(right).passed
+        assert rejected(judge(right - lost))
+
+
+@pytest.mark.parametrize("width", [1, 128, 1024])
+def test_an_unwritten_element_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
+    arrays, right = long_product((2, 1024, 4096))
+    judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
+    assert judge(right).passed
+    for row in (0, 1):  # one of them is not sampled
+        wrong = right.copy()
+        wrong[row, :width] = arrays["C"][row, :width]
+        verdict = judge(wrong)
+        assert rejected(verdict)
+        assert place(verdict)[0] == row and place(verdict)[1] < width
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (500, 1, 3), (100, 1, 1000), (30, 40, 300), (4, 3, 100_000)])
+def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, method, monkeypatch):
+    """Summed one term after the other, in the order with the largest errors, with a fourth of the bound."""
+    monkeypatch.setattr(truth, "ROUNDINGS", truth.ROUNDINGS / 4)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, dtype, PARAMETERS))
+    real = np.dtype(dtype).type
+    got = np.zeros(shape[:2], dtype)
+    for column, row in zip(arrays["A"].T, arrays["B"], strict=True):
+        got += np.outer(column, row)
+    assert MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)(
+        real(1.5) * got + real(0.5) * arrays["C"]
+    ).passed
 
 
 def laid_out(numbers: np.ndarray, layout: str) -> np.ndarray:
@@ -252,6 +375,15 @@ def test_every_narrow_number_is_converted_exactly(bits):
             np.testing.assert_array_equal(got, [[number]])
 
 
+def test_sums_of_float64_have_far_more_bits():
+    """The terms of each sum cancel to a number that float64 arithmetic would lose."""
+    x = np.array([[1.0, 2.0**-60, -1.0], [2.0**30, 2.0**-30, -(2.0**30)]])
+    right = np.array([[2.0**-60], [2.0**-30]])
+    np.testing.assert_array_equal(sums.row_sums(x, np.ones((3, 1)), "float64"), right)
+    np.testing.assert_array_equal(sums.row_sums(np.asfortranarray(x), np.ones((3, 1)), "float64"), right)
+    np.testing.assert_array_equal(sums.products(x, np.ones((3, 1)), "float64")[0], right)
+
+
 @given(
     dtype=st.sampled_from(["float64", "float32", "bfloat16", "int8", "float8_e4m3"]),
     shape=st.tuples(*[st.integers(1, 12)] * 3),
@@ -280,11 +412,46 @@ def test_elements_are_right_with_few_rows_few_columns_and_many_of_both(dtype, sh
     np.testing.assert_allclose(allowed.astype(float), right.astype(float), atol=1e-30)
 
 
+def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
+    """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
+    seed_judges(monkeypatch)
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
+    (m, n, k), different, parameters = (1024, 1024, 16384), 64, {"alpha": 1.5, "beta": 0.125}
+    product = task(MATMUL, (m, n, k), "float32", parameters)
+    arrays = MATMUL.draw(np.random.default_rng(3), product)
+    arrays["B"][:] = np.tile(arrays["B"][:different], (k // different, 1))  # repeated rows make the product cheap
+    folded = arrays["A"].astype(float).reshape(m, -1, different).sum(axis=1)
+    right = (1.5 * (folded @ arrays["B"][:different].astype(float)) + 0.125 * arrays["C"]).astype(np.float32)
+    judge = MATMUL.reference(product, arrays)
+    assert judge(right).passed
+    found = truth.Truth(product, arrays)
+    allowed = found.allowed_in_sums(found.row_sums(np.ones((n, 1)))[1], sums.row_norms(right, "float32"), n)
+    term = int(np.argmin(abs(abs(arrays["B"][:different, 700]) - 0.08)))
+    for lost in (0.125 * arrays["C"][:, 700], 1.5 * arrays["A"][:, term] * arrays["B"][term, 700]):
+        assert np.all(abs(lost) < allowed[:, 0])
+        wrong = right.copy()
+        wrong[:, 700] -= lost
+        verdict = judge(wrong)
+        assert rejected(verdict)
+        assert place(verdict)[1] == 700
+
+
 def test_the_seed_of_the_signs_is_drawn_anew_for_each_judge():
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, "float32", PARAMETERS))
     product = 1.5 * (arrays["A"] @ arrays["B"]) + 0.5 * arrays["C"]
     references = {MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)(product).reference for _ in range(3)}
     assert len(references) == 3
+
+
+def test_the_old_c_is_not_read_where_beta_is_zero(method):
+    parameters = {"alpha": -2.0, "beta": 0.0}
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, "float32", parameters))
+    assert np.isnan(arrays["C"]).all()
+    judge = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)
+    product = -2 * arrays["A"] @ arrays["B"]
+    assert judge(product).passed
+    assert rejected(judge(product + arrays["C"]))
 
 
 # --- sizes -------------------------------------------------------------------------------------------------------
@@ -473,6 +640,54 @@ def test_a_result_that_must_be_equal_passes_with_infinities_and_fails_with_the_e
     assert accuracy.equal_to(-(2**31), "by hand")(np.array(2**31 - 1, np.int32)).error == 2**32 - 1, "no overflow"
 
 
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+def test_a_sum_must_be_equal(dtype):
+    arrays = SUM.draw(np.random.default_rng(0), task(SUM, (100_000,), dtype, {}))
+    judge = SUM.reference(task_on(SUM, arrays, {}), arrays)
+    right = arrays["x"].sum(dtype=dtype)
+    assert judge(right).passed
+    assert judge(right).error == judge(right).bound == 0
+    verdict = judge((right + 1).astype(dtype))
+    assert rejected(verdict)
+    assert verdict.error == 1
+    assert verdict.where == f"{right + 1:.9g} - {right:.9g} = 1"
+    if dtype != "int32":
+        assert rejected(judge(np.array(np.nan, dtype)))
+
+
+@given(n=st.integers(0, 5000), block=st.integers(2, 64), per_thread=st.integers(1, 8))
+def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_thread):
+    passes = Passes(per_thread, block=block)
+    summing = task(SUM, (n,), "float64", variant=Variant("any", "cuda", "", geometry=passes))
+    lengths = passes.blocks(summing)
+    assert lengths[-1] == 1
+    workspace = passes.workspace(summing)
+    assert [each.shape for each in workspace.values()] == [(length,) for length in lengths[:-1]]
+
+    x = np.arange(1, n + 1)
+    arrays = {"x": x, "result": np.zeros(1, int)} | {
+        name: np.zeros(each.shape, int) for name, each in workspace.items()
+    }
+    for launch in passes.launches(summing, arrays):
+        assert launch.block == (block,)
+        source, length, target, identity_of_type = launch.arguments
+        assert identity_of_type == 0 and identity_of_type.dtype == np.float64
+        assert length == len(source)
+        assert launch.grid == (len(target),)
+        stretch = block * per_thread  # what one block sums
+        for i in range(len(target)):
+            target[i] = source[i * stretch : (i + 1) * stretch].sum()
+    assert arrays["result"] == n * (n + 1) // 2
+    np.testing.assert_array_equal(x, np.arange(1, n + 1))
+
+
+@given(n=st.integers(0, 10_000), limit=st.integers(1, 40), one_launch=st.booleans())
+def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
+    lengths = Passes(4, limit, block=8, one_launch=one_launch).blocks(task(SUM, (n,)))
+    assert lengths[0] == max(1, min(limit, -(-n // 32)))
+    assert len(lengths) == 1 if one_launch else lengths[-1] == 1
+
+
 @pytest.mark.parametrize("sms", [46, 78, 132, 170])
 def test_a_limited_grid_has_as_many_blocks_per_sm_on_every_gpu(sms):
     x = np.broadcast_to(np.float32(1), (1 << 24,))
@@ -525,6 +740,15 @@ def test_the_extreme_may_be_anywhere():
         places = [int(where(x)) for x in drawn]
         assert set(places) == set(range(8))
         assert min(places.count(end) for end in (0, 7)) > 50  # loops often leave out an end
+
+
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+def test_the_identity_changes_nothing(dtype):
+    numbers = np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.float64).astype(dtype)
+    for combination, function in (("sum", np.add), ("minimum", np.minimum), ("maximum", np.maximum)):
+        value = identity(combination, dtype)
+        assert value.dtype == dtype
+        np.testing.assert_array_equal(function(numbers, value), numbers)
 
 
 @pytest.mark.parametrize(("dtype", "narrow"), [("int32", "float32"), ("float32", "float16"), ("float64", "float32")])
@@ -642,6 +866,18 @@ def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
         product = task(MATMUL, (128, 8192, 8192), variant="stream_k", multiprocessors=sms)
         (launch,) = product.geometry.launches(product, arrays)
         assert launch.grid == (sms,) and product.macros["MAX_BLOCKS"] == sms
+
+
+def test_a_variant_refuses_unsuited_gpus():
+    for architecture, capability in (("", ""), ("", "75"), ("sm_80", "80"), ("sm_80", "120"), ("sm_90a", "90")):
+        assert Variant("any", "cuda", "", architecture=architecture).why_not_run(capability) == ""
+    for architecture, capability, reason in (
+        ("sm_80", "75", "8.0 or later; this one has 7.5"),
+        ("sm_90a", "80", "9.0; this one has 8.0"),
+        ("sm_90a", "120", "9.0; this one has 12.0"),
+    ):
+        said = Variant("any", "cuda", "", architecture=architecture).why_not_run(capability)
+        assert said == f"any needs a GPU of compute capability {reason}"
 
 
 @pytest.mark.parametrize("variant", ["cublas", "cublaslt"])
