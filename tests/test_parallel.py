@@ -5,13 +5,32 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mpi4py import MPI
 
+from hpcmm.operations.reduction import no_result
 from hpcmm.parallel import world
+from hpcmm.parallel.collectives import BlockRows, broadcast
+from hpcmm.parallel.schedules import block_rows
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"
+
+
+@given(rows=st.integers(0, 2**31), ranks=st.integers(1, 300))
+def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
+    blocks = block_rows(rows, ranks)
+    assert len(blocks) == ranks
+    next_row = 0
+    for first, count in blocks:
+        assert first == next_row
+        next_row += count
+    assert next_row == rows
+    counts = [count for _, count in blocks]
+    assert max(counts) - min(counts) <= 1
 
 
 @pytest.mark.slow
@@ -41,6 +60,14 @@ def test_a_rank_that_contributes_nothing_is_found(mpiexec):
     assert "AssertionError: (('minimum', 'serial', 'int32'), (" in done.stderr and "right" not in done.stdout
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
+@pytest.mark.parametrize("combination", [min, max])
+def test_the_fill_value_beats_every_result(combination, dtype):
+    missing = no_result(dtype, {min: "minimum", max: "maximum"}[combination])
+    assert missing == np.array(missing).astype(dtype)
+    assert not any(combination(missing, value) == value for value in (-(2**31) + 1, -1, 0, 1, 2**31 - 2))
+
+
 def test_no_rank_outlives_the_job_that_started_it(mpi_job, tmp_path):
     program = tmp_path / "sleep.py"
     program.write_text(
@@ -57,6 +84,40 @@ def test_no_rank_outlives_the_job_that_started_it(mpi_job, tmp_path):
     ranks = [int(each.name) for each in pids.iterdir()]
     assert len(ranks) == 3
     assert not [pid for pid in ranks if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+class Recorder:
+    """Rank 0 of several; keeps what MPI is asked to send and receive."""
+
+    def __init__(self, size: int):
+        self.rank, self.size, self.asked = 0, size, []
+
+    def Scatterv(self, send, receive, root):
+        self.keep(*send)
+        self.keep(receive[0], [receive[1]], [0], receive[2])
+
+    def Gatherv(self, send, receive, root):
+        self.Scatterv(receive, send, root)
+
+    def Bcast(self, message, root):
+        self.keep(message[0], [message[1]], [0], message[2])
+
+    def keep(self, array, counts, starts, datatype: MPI.Datatype):
+        self.asked.append((array, counts, starts, datatype.Get_size()))
+
+
+def test_counts_are_rows_however_many_elements_a_matrix_has():
+    rows, columns = 70_000, 40_000  # 2.8e9 elements
+    whole = np.broadcast_to(np.zeros((), np.float32), (rows, columns))  # that take no memory
+    comm = Recorder(3)
+    blocks = BlockRows(comm, rows)
+    part = np.broadcast_to(np.ones((), np.float32), (blocks.rows, columns))
+    blocks.scatter(whole, part)
+    blocks.gather(part, whole)
+    broadcast(comm, whole)
+    assert [counts for _, counts, _, _ in comm.asked] == [[23334, 23333, 23333], [23334]] * 2 + [[70_000]]
+    assert comm.asked[0][2] == [0, 23334, 46667]
+    assert {size for *_, size in comm.asked} == {columns * 4}
 
 
 def test_tasks_of_srun_that_do_not_see_each_other_are_an_error(monkeypatch):
@@ -84,13 +145,17 @@ def test_an_allocation_is_not_taken_for_a_launch(monkeypatch, environment):
     assert world.threads_per_rank(MPI.COMM_SELF) >= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "limit"), [("OMP_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1,4"), ("SLURM_CPUS_PER_TASK", "1")]
-)
-def test_each_limit_on_threads_holds(monkeypatch, name, limit):
+@pytest.mark.parametrize("limit", ["1", "1,4"])
+def test_omp_num_threads_limits_the_threads_of_a_rank(monkeypatch, limit):
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert world.threads_per_rank(MPI.COMM_SELF) == 1
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"])
+def test_each_limit_on_threads_holds(monkeypatch, name):
     for each in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
         monkeypatch.delenv(each, raising=False)
-    monkeypatch.setenv(name, limit)
+    monkeypatch.setenv(name, "1")
     assert world.threads_per_rank(MPI.COMM_SELF) == 1
 
 
