@@ -188,6 +188,18 @@ def mpiexec():
     return run
 
 
+@pytest.fixture(scope="session")
+def mpi_output(mpiexec):
+    """Return what a program prints that ends well: ``mpi_output(ranks, program, *arguments)``, as of ``mpiexec``."""
+
+    def run(*program, **options) -> str:
+        done = mpiexec(*program, **options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
 @pytest.fixture
 def command(capfd):
     """Run a command of hpcmm in this process: ``command(name, *arguments, folder=None)``.

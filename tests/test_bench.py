@@ -324,7 +324,7 @@ def test_a_kernel_of_triton_without_a_launch_says_so(inside, folder):
     ],
 )
 @pytest.mark.usefixtures("forgotten")
-def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(folder, mpiexec, device, variants, dtype):
+def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_product_of_them(folder, mpi_output, device, variants, dtype):
     if backends.missing(device):
         pytest.skip(backends.missing(device))
     for package in ("triton", "torch") if "triton_tile.py" in variants else ():
@@ -341,8 +341,7 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(fol
     planned.write(folder / "plan.json")
     (batch,) = planned.to_measure
     output = folder / "raw" / f"{batch.name}.h5"
-    done = mpiexec(2, "-m", "hpcmm.jobs.measure", "--results", folder, "--batch", batch.name)
-    assert done.returncode == 0, done.stdout + done.stderr
+    mpi_output(2, "-m", "hpcmm.jobs.measure", "--results", folder, "--batch", batch.name)
     rows = store.read(output)["measurements"]
     found = {
         (rows["contender"][i], rows["contender_algorithm"][i]) for i in range(len(rows["ranks"])) if rows["passed"][i]

@@ -24,34 +24,28 @@ TWO_GPUS = [pytest.mark.gpu, pytest.mark.skipif(presence.count() < 2, reason="ne
 
 
 @pytest.mark.slow
-def test_what_arrives_is_what_was_sent(mpiexec):
-    done = mpiexec(4, PROGRAM, "cpu", timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "224 exchanges over mpi, mpi_rma: right" in done.stdout
+def test_what_arrives_is_what_was_sent(mpi_output):
+    assert "224 exchanges over mpi, mpi_rma: right" in mpi_output(4, PROGRAM, "cpu", timeout=300)
 
 
 @pytest.mark.gpu
-def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
-    done = mpiexec(max(3, presence.count()), PROGRAM, "cuda", timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"\d+ exchanges over .*peer.*: right", done.stdout), done.stdout
+def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpi_output):
+    printed = mpi_output(max(3, presence.count()), PROGRAM, "cuda", timeout=120)
+    assert re.search(r"\d+ exchanges over .*peer.*: right", printed), printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=TWO_GPUS)])
-def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpiexec, tmp_path, device):
-    done = mpiexec(2, PROGRAM.with_name("connections.py"), tmp_path, device, timeout=200)
-    assert done.returncode == 0, done.stderr
+def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpi_output, tmp_path, device):
+    printed = mpi_output(2, PROGRAM.with_name("connections.py"), tmp_path, device, timeout=200)
     carriers = {"cpu": "mpi, mpi_rma", "cuda": "peer, nccl"}[device]
-    assert f"\n{carriers}, {carriers} opened for 23 points" in done.stdout
+    assert f"\n{carriers}, {carriers} opened for 23 points" in printed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "swapped"])
-def test_a_broken_exchange_is_found(mpiexec, fault):
-    done = mpiexec(2, PROGRAM, "cpu", fault, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "broken, and found" in done.stdout
+def test_a_broken_exchange_is_found(mpi_output, fault):
+    assert "broken, and found" in mpi_output(2, PROGRAM, "cpu", fault, timeout=300)
 
 
 @given(st.sampled_from(list(links.PATTERNS)), st.integers(0, 300), st.integers(1, 9))

@@ -233,10 +233,8 @@ MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
 
 
 @pytest.mark.slow
-def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
-    done = mpiexec(5, MPI_PROGRAM, "cpu", 0, "1,2,5")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "28 results on several ranks have the bits of one rank" in done.stdout
+def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpi_output):
+    assert "28 results on several ranks have the bits of one rank" in mpi_output(5, MPI_PROGRAM, "cpu", 0, "1,2,5")
 
 
 def test_an_order_by_arrival_is_found(mpiexec):
@@ -246,14 +244,12 @@ def test_an_order_by_arrival_is_found(mpiexec):
 
 
 @pytest.mark.gpu
-def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_gpus_cuda(gpu, mpiexec):
+def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_gpus_cuda(gpu, mpi_output):
     count = min(presence.count(), 4)
     share = int(count == 1)  # two ranks then share the GPU
-    done = mpiexec(
-        max(2, count), MPI_PROGRAM, "cuda", share, ",".join(map(str, range(1, count + share + 1))), timeout=300
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "results on several ranks have the bits of one rank" in done.stdout
+    numbers = ",".join(map(str, range(1, count + share + 1)))
+    printed = mpi_output(max(2, count), MPI_PROGRAM, "cuda", share, numbers, timeout=300)
+    assert "results on several ranks have the bits of one rank" in printed
 
 
 @given(length=st.integers(0, 3 * 10**7), ranks=st.integers(1, 64))

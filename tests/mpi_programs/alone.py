@@ -4,16 +4,14 @@ mpiexec -n 3 python alone.py
 """
 
 import numpy as np
-from mpi4py import MPI
+from ranks import WORLD as COMM
+from ranks import backend
 
-from hpcmm.backends import open_backend
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.model.measurement import Measuring, Point
 from hpcmm.parallel.transports.choice import Connections
 
-COMM = MPI.COMM_WORLD
-BACKEND = open_backend("cpu", threads=1, local_rank=COMM.rank, share_gpu=False)
-BACKEND.caches = {3: 1 << 16}
+BACKEND = backend("cpu")
 LIMITS = Measuring(1, 2, 2, 1.0, 1.0, "hot", seed=1)
 POINTS = [
     Point("matmul", "numpy", (30, 20, 10), "float64", COMM.size, {"alpha": 1.5, "beta": 0.5}, "alone"),

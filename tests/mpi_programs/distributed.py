@@ -12,27 +12,23 @@ import sys
 from collections import defaultdict
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
+from ranks import WORLD, backend, drawn, first, run_together, run_twice
 
-from hpcmm.backends import open_backend
 from hpcmm.model import ALONE, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import SUM
-from hpcmm.parallel import ALGORITHMS, algorithms_of, schedules, staged, world
+from hpcmm.parallel import ALGORITHMS, algorithms_of, schedules, staged
 from hpcmm.parallel.product import Scheduled
 from hpcmm.parallel.transports.base import Transport
 from hpcmm.parallel.transports.choice import candidates, trial
 from hpcmm.parallel.transports.pinned import Pinned
 
-WORLD = MPI.COMM_WORLD
-DEVICE, SHARE, EXAMPLES = sys.argv[1], sys.argv[2] == "1", int(sys.argv[4])
+DEVICE, EXAMPLES = sys.argv[1], int(sys.argv[4])
 RANKS = [int(ranks) for ranks in sys.argv[3].split(",")]
-BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=SHARE)
-if DEVICE == "cpu":
-    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
+BACKEND = backend(DEVICE, share=sys.argv[2] == "1")
 TAKEN: list[int] = []  # elements of each array on the device
 VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
 TYPES = ("float32", "float64", "bfloat16", "float16")
@@ -57,8 +53,7 @@ def open_all() -> list[tuple[int, str]]:
     """Open each transport that works, over the first ranks."""
     works = []
     for ranks in RANKS:
-        comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
-        found = []
+        comm, found = first(ranks), []
         if comm != MPI.COMM_NULL:
             COMMS[ranks] = comm
             kinds = [*candidates(BACKEND), *([Pinned] if DEVICE == "cpu" else [])]
@@ -108,38 +103,14 @@ def run(case) -> None:
     comm, operation = COMMS[ranks], OPERATIONS[name]
     tile = 8 if operation.variant(variant).tiles else 0
     task = Task(operation, operation.variant(variant), shape, dtype, scalars, tile)
-    inputs = judge = before = None
-    if comm.rank == 0:
-        inputs = operation.draw(np.random.default_rng(seed), task)
-        before = {name: array.copy() for name, array in inputs.items()}
-        judge = operation.reference(task, inputs)
+    inputs, check = drawn(case, comm, task, seed)
     TAKEN.clear()
     staged.SHARED_MEMORY = "/proc" if seed % 4 == 1 else "/dev/shm"  # the first has no space at all
     record = ALGORITHMS[algorithm].of(task.element, task.variant.invariant)
     spread = record.distribution(comm, BACKEND, task, inputs, transport=OPEN[ranks, transport])
     expected = record.need(operation, shape, ranks, comm.rank).device
     assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
-    product = prepared(spread, task, seed)
-
-    def check(what: str) -> None:
-        if comm.rank == 0:
-            (result,) = spread.result.values()
-            verdict = judge(result)
-            assert verdict.passed, f"{case}: {what}: {verdict}"
-            assert all(before[name].tobytes() == inputs[name].tobytes() for name in before), "inputs were written"
-
-    for _ in range(2):  # the second call must start from what the first one did
-        spread.poison()
-        seconds = spread.call(product)
-        check("call")
-    assert seconds["total"] > 0
-    if "kernel" in record.measures:
-        spread.save_inputs()
-        for _ in range(2):
-            spread.poison()
-            assert spread.kernel(product, cold=True) > 0
-        spread.fetch()
-        check("kernel")
+    run_twice(spread, prepared(spread, task, seed), check, alone="kernel" in record.measures)
     spread.close()
 
 
@@ -173,19 +144,6 @@ def main() -> None:
         st.sampled_from(works), st.sampled_from(scalars), st.integers(0, 2**32 - 1),
     )  # fmt: skip
 
-    # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
-    @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases)
-    def drawn(case):
-        run(WORLD.bcast(case))
-
     if WORLD.rank == 0:
         fixed = 0  # is the seed too
         for algorithm in PRODUCTS:
@@ -213,8 +171,7 @@ def main() -> None:
                 length, dtype = (1, 2, 1003)[fixed % 3], SUM.dtypes[fixed // 3 % 3]
                 run(WORLD.bcast((name, "all_reduce", (REDUCTION, dtype), (length,), on, {}, fixed)))
                 fixed += 1
-        drawn()
-        WORLD.bcast(None)
+        run_together(run, cases, EXAMPLES)
         names = ", ".join(sorted({name for _, name in works if name}))
         print(f"{fixed} fixed and {EXAMPLES} drawn cases over {names}: right", flush=True)
     else:

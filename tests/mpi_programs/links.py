@@ -10,8 +10,8 @@ import sys
 
 import numpy as np
 from mpi4py import MPI
+from ranks import WORLD, backend, first
 
-from hpcmm.backends import open_backend
 from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
@@ -19,11 +19,8 @@ from hpcmm.parallel.collective_links import COLLECTIVES, PATTERNS
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.transports.choice import Connections
 
-WORLD = MPI.COMM_WORLD
 DEVICE, BROKEN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
-BACKEND = open_backend(DEVICE, threads=1, local_rank=WORLD.rank, share_gpu=True)
-if DEVICE == "cpu":
-    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
+BACKEND = backend(DEVICE)
 VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
 
 EXCHANGES = links.EXCHANGES | COLLECTIVES
@@ -97,7 +94,7 @@ def copied(comm, name: str, n: int, dtype: str) -> None:
 
 cases, carriers = 0, set()
 for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
-    comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
+    comm = first(size)
     if comm == MPI.COMM_NULL:
         continue
     connections = Connections(comm, BACKEND)

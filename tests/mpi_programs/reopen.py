@@ -14,8 +14,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
+from ranks import WORLD as COMM
+from ranks import backend
 
-from hpcmm.backends import open_backend
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
@@ -24,9 +25,8 @@ from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.transports.choice import Connections, candidates
 from hpcmm.parallel.transports.pinned import Pinned
 
-COMM = MPI.COMM_WORLD
 DEVICE, WITH_NVMATH = sys.argv[1], sys.argv[1] == "cpu" or "nvmath" in sys.argv[2:]
-BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(COMM), share_gpu=True)
+BACKEND = backend(DEVICE)
 VARIANTS = {
     "cpu": {"matmul": "numpy", "sum": "serial", "vector_add": "serial", "links": "memcpy"},
     "cuda": {"matmul": "cublas", "sum": "one_launch", "vector_add": "vectorized", "links": "device_copy"},
@@ -152,7 +152,6 @@ def counted_registrations() -> Iterator[None]:
 
 def main() -> None:
     if DEVICE == "cpu":
-        BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
         Pinned.in_host_memory = True
         stand_in()
     carriers, count = [], 0

@@ -8,21 +8,18 @@ of their arrival.
 import sys
 
 from mpi4py import MPI
+from ranks import WORLD, backend, first
 
-from hpcmm.backends import open_backend
 from hpcmm.bench.same_bits import SameBits, broken
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.measurement import Point
 from hpcmm.operations import task_of
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import algorithm_of, all_reduce, world
+from hpcmm.parallel import algorithm_of, all_reduce
 from hpcmm.parallel.transports.choice import Connections
 
-WORLD = MPI.COMM_WORLD
-DEVICE, SHARE, RANKS = sys.argv[1], sys.argv[2] == "1", [int(ranks) for ranks in sys.argv[3].split(",")]
-BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=SHARE)
-if DEVICE == "cpu":
-    BACKEND.caches = {3: 1 << 16}
+DEVICE, RANKS = sys.argv[1], [int(ranks) for ranks in sys.argv[3].split(",")]
+BACKEND = backend(DEVICE, share=sys.argv[2] == "1")
 ARRIVAL = sys.argv[4:] == ["arrival"]
 SCALARS = {"alpha": 1.5, "beta": 0.5}
 SUM, PRODUCT, OTHER = {"cpu": ("tree", "packed", "openmp"), "cuda": ("invariant", "best_invariant", "best")}[DEVICE]
@@ -49,7 +46,7 @@ if ARRIVAL:
     all_reduce.of_tree = in_order_of_arrival
 compared = 0
 for ranks in RANKS:
-    comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
+    comm = first(ranks)
     if comm == MPI.COMM_NULL:
         continue
     connections = Connections(comm, BACKEND)

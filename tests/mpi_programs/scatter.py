@@ -10,25 +10,19 @@ BREAK = sum, minimum or maximum: that one alone, and the last of several ranks d
 import sys
 from pathlib import Path
 
-import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
+from ranks import WORLD, backend, drawn, first, run_together, run_twice
 
-from hpcmm.backends import open_backend
 from hpcmm.experiment import own_kernels
 from hpcmm.model import Task
 from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
-from hpcmm.parallel import world
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.scatter import Scatter
 
-WORLD = MPI.COMM_WORLD
 DEVICE = sys.argv[1]
-BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=True)
-if DEVICE == "cpu":
-    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
+BACKEND = backend(DEVICE)
 EVERY = [
     (operation.name, variant.name, dtype)
     for operation in OPERATIONS.values()
@@ -52,45 +46,21 @@ cases = st.tuples(
 def run(case) -> None:
     """Every rank's part in one case; rank 0 checks."""
     (name, variant, dtype), shape, ranks, seed = case
-    comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
+    comm = first(ranks)
     if comm == MPI.COMM_NULL:
         return
     operation = OPERATIONS[name]
     shape = shape[: len(operation.dimensions)]
     chosen = OWN if variant == OWN.name else operation.variant(variant)
     task = Task(operation, chosen, shape, dtype, operation.scalars, 8 if chosen.tiles else 0)
-    inputs = operation.draw(np.random.default_rng(seed), task) if comm.rank == 0 else None
-    judge = operation.reference(task, inputs) if comm.rank == 0 else None
-    before = {key: array.copy() for key, array in (inputs or {}).items()}
+    inputs, check = drawn(case, comm, task, seed)
     scatter = Scatter(comm, BACKEND, task, inputs, pinned=seed % 2 == 0)
-    kernel = scatter.prepare(task)
-
-    def check() -> None:
-        if comm.rank == 0:
-            (result,) = scatter.result.values()
-            verdict = judge(result)
-            assert verdict.passed, f"wrong at {verdict.where}"
-
-    try:
-        for _ in range(2):  # the second call must start from what the first one did
-            scatter.poison()
-            seconds = scatter.call(kernel)
-            check()
-        scatter.save_inputs()
-        for _ in range(2):  # as must the kernel alone
-            scatter.poison()
-            scatter.kernel(kernel, cold=True)
-        scatter.fetch()
-        check()
-        assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
-        expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
-        expected |= {"upload", "download"} if DEVICE == "cuda" else set()
-        expected |= {"pitch"} if chosen.pitched or chosen.guard_rows or chosen is OWN else set()
-        assert set(seconds) == expected, "phases"
-    except AssertionError as error:
-        raise AssertionError(f"{case}: {error}") from error
-    finally:
-        comm.Free()
+    seconds = run_twice(scatter, scatter.prepare(task), check)
+    expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
+    expected |= {"upload", "download"} if DEVICE == "cuda" else set()
+    expected |= {"pitch"} if chosen.pitched or chosen.guard_rows or chosen is OWN else set()
+    assert set(seconds) == expected, f"{case}: phases"
+    comm.Free()
 
 
 def break_gather() -> None:
@@ -125,28 +95,13 @@ def main(examples: int, broken: str = "") -> None:
         break_last_rank(broken)
     elif broken:
         {"gather": break_gather, "restore": break_restore}[broken]()
-
-    # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases)
-    def drawn(case):
-        run(WORLD.bcast(case))
-
     if WORLD.rank == 0:
         for i, each in enumerate(EVERY):  # uneven rows, and in turns one row or one row a rank; all on five ranks
             for rows in (7, (1, 5)[i % 2]) if DEVICE == "cpu" else (7,):  # every kernel is compiled by every rank
                 run(WORLD.bcast((each, (rows, 3, 9), 5, rows)))
         if DEVICE == "cpu":
             run(WORLD.bcast((("vector_add", OWN.name, "float32"), (2,), 5, 1)))  # three ranks have nothing to copy
-        drawn()
-        WORLD.bcast(None)
+        run_together(run, cases, examples)
         print(f"{len(EVERY)} variants and dtypes, {examples} drawn cases: right")
     else:
         while (case := WORLD.bcast(None)) is not None:
