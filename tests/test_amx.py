@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tasks import task
-from test_cpu_rungs import path_of, take
+from test_cpu_rungs import check, path_of, product, take
 
 from hpcmm import kernels
 from hpcmm.backends.cpu import libraries, searches
@@ -34,37 +34,6 @@ SHAPES = [
     *[(1, 40, 600), (257, 20, 70), (20, 513, 70), (70, 70, 1025)],
 ]  # fmt: skip
 SCALARS = [(1.5, 0.5), (-2.0, 0.0), (1.0, 1.0)]
-
-
-def padded(x: np.ndarray, columns: int, value: float) -> np.ndarray:
-    """Return a view of a matrix with further columns, which hold a value."""
-    whole = np.full((x.shape[0], x.shape[1] + columns), value, x.dtype)
-    whole[:, : x.shape[1]] = x
-    return whole[:, : x.shape[1]]
-
-
-def product(name: str, dtype: str, inputs: dict, scalars: dict, threads: int) -> np.ndarray:
-    """Run a rung on matrices with odd leading dimensions; check that the columns between rows stay as they are."""
-    arrays = {
-        key: padded(x, columns, x.dtype.type(77)) for (key, x), columns in zip(inputs.items(), (3, 5, 7), strict=True)
-    }
-    shape = (len(inputs["A"]), inputs["B"].shape[1], inputs["A"].shape[1])
-    CpuBackend(threads).prepare(task(MATMUL, shape, dtype, variant=name, scalars=scalars), arrays)()
-    assert np.all(arrays["C"].base[:, shape[1] :] == 77)
-    return np.ascontiguousarray(arrays["C"])
-
-
-def check(name: str, dtype: str, shape, scalars=(1.5, 0.5), threads: int = 1, change=None) -> np.ndarray:
-    """Hold the result to the bound of the type; return it."""
-    alpha, beta = map(int, np.multiply(scalars, 2)) if dtype == "int8" else scalars
-    problem = task(MATMUL, shape, dtype, variant=name, scalars={"alpha": alpha, "beta": beta})
-    inputs = MATMUL.draw(np.random.default_rng(shape), problem)
-    if change:
-        change(inputs)
-    result = product(name, dtype, inputs, problem.scalars, threads)
-    verdict = MATMUL.reference(problem, inputs)(result)
-    assert verdict.passed, (name, shape, scalars, verdict.where)
-    return result
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -135,7 +104,7 @@ def test_what_is_not_finite_spoils_its_row_or_column_only(name, dtype):
     rng = np.random.default_rng(0)
     a, b, c = (rng.uniform(-1, 1, shape).astype(dtype) for shape in ((40, 90), (90, 50), (40, 50)))
     a[3, 5], a[8], b[7, 9] = np.nan, 0, np.inf
-    result = product(name, dtype, {"A": a, "B": b, "C": c}, {"alpha": 1.5, "beta": 0.5}, 2)
+    result = product(name, dtype, (a, b, c), (1.5, 0.5), 2)
     assert np.isnan(result[3]).all() and np.isnan(result[:, 9]).all()
     rest = np.delete(np.delete(result, 3, 0), 9, 1)
     right = 1.5 * np.delete(a, 3, 0).astype(float) @ np.delete(b, 9, 1)
