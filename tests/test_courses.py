@@ -2,9 +2,9 @@
 
 import itertools
 import math
-import sys
 from pathlib import Path
 
+import covered
 import modelled_run
 import pandas as pd
 import pytest
@@ -22,9 +22,6 @@ from hpcmm.report.chapters import courses
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
-sys.path.insert(0, str(ROOT / "docs"))
-import covered  # noqa: E402
-
 WRITTEN = documents.written()
 SCALARS = {"alpha": 1.5, "beta": 0.5}
 

@@ -2,19 +2,16 @@
 
 import inspect
 import re
-import sys
 from pathlib import Path
 
+import covered
 import pytest
+from covered import COLUMNS, VARIANTS, lines, named
 
 from hpcmm import store
 from hpcmm.report import chapters, findings, hardware, headlines, tables
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import covered  # noqa: E402
-from covered import COLUMNS, VARIANTS, lines, named  # noqa: E402
-
 TEXT = (ROOT / covered.PAGE).read_text()
 SWEEPS = covered.sweeps()
 SHOWN = {

@@ -15,12 +15,10 @@ from xml.etree import ElementTree
 
 import pandas
 import pytest
+import rungs
 import timings
 import yaml
 from timings import kernel_samples, measurement
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import rungs
 
 from hpcmm import kernels
 from hpcmm.cli.main import parser

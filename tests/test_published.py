@@ -4,12 +4,12 @@ import dataclasses
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from statistics import median
 
 import modelled_run
 import numpy as np
+import published
 import pytest
 import timings
 import yaml
@@ -23,9 +23,6 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.report import drawing, formats
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-import published  # noqa: E402
-
 PAGES = published.pages()
 EMPTY = store.joined([])
 RENDERED = drawing._run  # in a process of its own

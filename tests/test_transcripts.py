@@ -3,12 +3,9 @@
 import os
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import transcripts
 
 from hpcmm import backends

@@ -2,9 +2,9 @@
 
 import itertools
 import re
-import sys
 from pathlib import Path
 
+import climb
 import numpy as np
 import pytest
 from tasks import needs_gxx
@@ -18,9 +18,6 @@ from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.system import files
 
 DOCS = Path(__file__).parents[1] / "docs"
-sys.path.insert(0, str(DOCS))
-import climb  # noqa: E402
-
 PAGE = (DOCS / "tutorial.md").read_text()
 
 
