@@ -9,24 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, took, visit_samples
+from timings import FAIL, call_samples, derived, kernel_samples, measurement, merged, product, timed, took, total
 
 from hpcmm import analysis, report, store
 from hpcmm.model import UNCHECKED, Verdict
-from hpcmm.model.measurement import Point, Sample
+from hpcmm.model.measurement import Sample
 from hpcmm.operations import dimensions
 from hpcmm.report import chapters, export, headlines
 from hpcmm.report.ratio import Ratio
 
 
-def reduction(variant, n=1024, dtype="int32", ranks=1):
-    return Point("sum", variant, (n,), dtype, ranks)
-
-
 @pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])
 def test_unknown_names_are_refused(name):
-    point = Point("sum", "serial", (8,), "int32", 1)
-    columns = timings.columns({"size": [measurement(point)]})
+    columns = timings.columns({"size": [measurement(total("serial"))]})
     columns["measurements"][name][0] = "newer"
     with pytest.raises(store.StoreError, match=r"newer.* unknown to this version: upgrade"):
         analysis.measurements(columns)
@@ -45,8 +40,7 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
 
 
 def test_interval_of_the_rate_is_the_inverted_interval_of_the_time():
-    samples = [Sample(visit, 0, False, {"kernel": each}, visit=visit) for visit, each in enumerate((5.0, 4.5, 5.5))]
-    (row,) = derived(measurement(product(), samples=samples)).to_dict("records")
+    (row,) = derived(timed(product(), 1.0, spread=(5.0, 4.5, 5.5))).to_dict("records")
     assert row["seconds_low"] < row["seconds"] < row["seconds_high"] and row["seconds"] == pytest.approx(5.0)
     rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
     assert rates == tuple(2 * 64**3 / row[name] for name in ("seconds_high", "seconds", "seconds_low"))
@@ -146,7 +140,7 @@ def test_shapes_that_differ_in_one_dimension_are_different_sizes():
 
 def test_ladder_steps_are_within_a_device_and_a_length():
     seconds = {"serial": 8.0, "openmp": 2.0, "numpy": 1.0, "divergent": 12.0, "sequential": 3.0, "cub": 0.5}
-    rows = [took(reduction(v, n), t * n) for n in (1024, 4096) for v, t in seconds.items()]
+    rows = [took(total(v, n), t * n) for n in (1024, 4096) for v, t in seconds.items()]
     (found,) = analysis.series(derived(*rows))
     table = pd.DataFrame(analysis.ladder(found.rows)).set_index(["n", "label"])
     for n in (1024, 4096):
@@ -161,8 +155,8 @@ def test_ladder_steps_are_within_a_device_and_a_length():
 
 
 def test_the_rung_after_a_fail_has_no_step():
-    wrong = measurement(reduction("divergent"), verdict=FAIL)
-    (found,) = analysis.series(derived(wrong, *(took(reduction(name), 1.0) for name in ("sequential", "cub"))))
+    wrong = measurement(total("divergent"), verdict=FAIL)
+    (found,) = analysis.series(derived(wrong, *(took(total(name), 1.0) for name in ("sequential", "cub"))))
     assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
@@ -210,9 +204,12 @@ def of_run(naive: float, cublas: float) -> dict:
     return {"size": [took(product(), naive), took(product(), cublas, "cublas")]}
 
 
+CPU = {"cpu": {"model": "Model T", "cores": 2}}
+H200, A100 = CPU | {"gpus": [{"name": "H200"}]}, CPU | {"gpus": [{"name": "A100"}] * 2}
+
+
 def test_the_newest_run_on_a_machine_counts():
-    machine = {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}]}
-    old, new = ({**machine, "host": host, "utc": f"2026-0{month}-01"} for host, month in (("n1", 1), ("n2", 2)))
+    old, new = (H200 | {"host": host, "utc": f"2026-0{month}-01"} for host, month in (("n1", 1), ("n2", 2)))
     columns = merged((new, of_run(4.0, 1.0)), (old, of_run(2.0, 1.5)))
     frame = analysis.measurements(columns)
     (row,) = analysis.points(frame).to_dict("records")
@@ -222,12 +219,9 @@ def test_the_newest_run_on_a_machine_counts():
 
 
 def test_kinds_of_machines_are_separate():
-    kinds = [
-        {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
-        {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
-    ]
     only = {"here": [took(product(ranks=2), 1.0)]}
-    columns = merged(*zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
+    runs = (H200 | {"utc": "2026-01-01"}, of_run(4.0, 1.0)), (A100 | {"utc": "2026-01-02"}, of_run(2.0, 1.5) | only)
+    columns = merged(*runs)
     frame = analysis.split_by_machine(analysis.measurements(columns))
     found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
     a100, h200 = "Model T, 2 cores, A100", "Model T, 2 cores, H200"
@@ -235,35 +229,32 @@ def test_kinds_of_machines_are_separate():
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
 
 
-def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu():
-    cpu = {"model": "Model T", "cores": 2}
-    gpu = {"cpu": cpu, "gpus": [{"name": "H200"}], "measuring": {"cache": "hot"}}
-    other = {"cpu": {"model": "Model S"}}
-    columns = merged((gpu, of_run(1, 1)), ({"cpu": cpu}, of_run(1, 1)), (other, of_run(1, 1)))
-    assert analysis.machines(columns) == [
-        ("H200", "Model T, 2 cores, H200, hot caches"),
-        ("", "Model T, 2 cores, H200"),
-        ("", "Model S"),
-    ]
+HOT, PART = {"measuring": {"cache": "hot"}}, {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
+LARGE = PART | {"cpu": {"model": "Model T", "cores": 64}}
 
 
-def test_a_cpu_run_belongs_to_the_gpu_of_its_own_revision():
-    cpu = {"model": "Model T", "cores": 2}
-    runs = [
-        {"cpu": cpu, "revision": revision, "gpus": [{"name": gpu}]} for revision, gpu in (("a", "A100"), ("b", "H200"))
-    ]
-    runs += [{"cpu": cpu, "revision": revision} for revision in "abc"]
-    machines = [machine for _, machine in analysis.machines(merged(*((each, of_run(1, 1)) for each in runs)))]
-    assert machines == [f"Model T, 2 cores{gpu}" for gpu in (", A100", ", H200", ", A100", ", H200", "")]
-
-
-def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it():
-    part = {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
-    alone, beside = ({"cpu": {"model": model, "cores": 64}} | part for model in ("Model S", "Model T"))
-    gpu = {"cpu": beside["cpu"], "gpus": [{"name": "H200"}]} | part
-    columns = merged(*((each, of_run(1, 1)) for each in (alone, gpu, beside)))
-    machines = [machine for _, machine in analysis.machines(columns)]
-    assert machines == ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2]
+@pytest.mark.parametrize(
+    ("runs", "machines"),
+    [
+        (
+            [H200 | HOT, CPU, {"cpu": {"model": "Model S"}}],
+            ["Model T, 2 cores, H200, hot caches", "Model T, 2 cores, H200", "Model S"],
+        ),
+        (
+            [gpu | {"revision": of} for of, gpu in (("a", A100), ("b", H200), ("a", CPU), ("b", CPU), ("c", CPU))],
+            [f"Model T, 2 cores{gpu}" for gpu in (", A100", ", H200", ", A100", ", H200", "")],
+        ),
+        (
+            [PART | {"cpu": {"model": "Model S", "cores": 64}}, LARGE | {"gpus": [{"name": "H200"}]}, LARGE],
+            ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2],
+        ),
+    ],
+    ids=["the same CPU", "the same revision", "a part of a CPU"],
+)
+def test_a_cpu_run_belongs_to_the_machine_with_its_cpu_of_its_revision_and_is_named_by_its_part(runs, machines):
+    gpus = [run.get("gpus", [{"name": ""}])[0]["name"] for run in runs]
+    found = analysis.machines(merged(*((run, of_run(1, 1)) for run in runs)))
+    assert found == list(zip(gpus, machines, strict=True))
 
 
 def test_unreadable_provenance_is_empty():
@@ -273,13 +264,9 @@ def test_unreadable_provenance_is_empty():
 
 def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
     times = [5.0, 4.5, 5.5]
-
-    def visits(factor):
-        return [Sample(i, 0, False, {"kernel": factor * seconds}, visit=i) for i, seconds in enumerate(times)]
-
     rows = [
-        measurement(product("tiled_padded", tile=8), samples=visits(1)),
-        measurement(product("pitched", tile=8), samples=visits(0.25)),
+        timed(product("tiled_padded", tile=8), 1.0, spread=times),
+        timed(product("pitched", tile=8), 0.25, spread=times),
         *(took(product("pitched", **other), times) for other in ({"tile": 16}, {"tile": 8, "dtype": "float64"})),
         took(product("pitched", n=128, tile=8), times),
         measurement(product("tiled_padded", n=128, tile=8), verdict=FAIL),
@@ -293,7 +280,7 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
 
 
 def test_a_roofline_has_the_fastest_points_and_highest_rates():
-    vector = Point("sum", "sequential", (1024,), "float32", 1)
+    vector = total(n=1024, dtype="float32")
     times = [
         *((product(), 2.0), (product(n=128), 8.0), (product("cublas", n=128), 4.0), (product(n=128, ranks=2), 0.001)),
         *((vector, 1e-6), (dataclasses.replace(vector, variant="divergent"), 2e-6)),
@@ -341,13 +328,9 @@ def limited(*rows, gpus=(CHIP,), **provenance):
     return derived(*rows, gpus=list(gpus), **provenance)
 
 
-def lasting(seconds):
-    return visit_samples([seconds] * 6)
-
-
 def test_the_arithmetic_limit_is_at_the_maximum_clock():
     rows = limited(
-        measurement(product(n=512), samples=lasting(1e-3), clock=1.5e9),
+        timed(product(n=512), 1e-3, clock=1.5e9),
         measurement(product(n=512, dtype="float64"), samples=kernel_samples([1e-3] * 3, {"sm_clock": 1e9})),
     )
     work = 2 * 512**3 / 1e-3
@@ -362,11 +345,8 @@ def test_the_arithmetic_limit_is_at_the_maximum_clock():
 def test_a_library_for_context_is_no_rung_and_no_baseline():
     names = ("naive", "large_thread_tile", "cublas", "cublaslt", "cublas_tf32")
     seconds = dict(zip(names, (4e-3, 2e-3, 1e-3, 0.5e-3, 0.25e-3), strict=True))
-    rows = []
-    for name in names:
-        rows.append(measurement(product(name, n=512), samples=lasting(seconds[name])))
-        if name != "cublas":
-            rows.append(measurement(product(name, n=512), "cublas", samples=lasting(seconds["cublas"])))
+    rows = [timed(product(name, n=512), seconds[name]) for name in names]
+    rows += [timed(product(name, n=512), seconds["cublas"], "cublas") for name in names if name != "cublas"]
     points = analysis.points(limited(*rows)).set_index("variant")
     assert list(points["role"]) == ["rung", "rung", "baseline", "context", "context"]
     assert list(points["ratio"]) == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0])
@@ -384,10 +364,9 @@ def test_a_library_for_context_is_no_rung_and_no_baseline():
 
 def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart():
     rows = []
-    for n in (128, 256, 512):
-        for name, seconds in (("naive", 2e-3), ("tensor_core", 0.5e-3)):
-            rows += [measurement(product(name, n=n), samples=lasting(seconds))]
-            rows += [measurement(product(name, n=n), "cublas", samples=lasting(1e-3))]
+    for name, n in itertools.product(("naive", "tensor_core"), (128, 256, 512)):
+        rows.append(timed(product(name, n), 2e-3 if name == "naive" else 0.5e-3))
+        rows.append(timed(product(name, n), 1e-3, "cublas"))
     (series,) = analysis.series(limited(*rows))
     found = headlines.by_size(series.rows)
     both = " (three TF32 products against float32)"
@@ -401,7 +380,7 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart():
 def test_other_arithmetic_has_its_own_limit():
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [product(variant, n=512, dtype=dtype) for variant, dtype in pairs]
-    rows = limited(*(measurement(point, samples=lasting(1e-3)) for point in points))
+    rows = limited(*(timed(point, 1e-3) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
     emulated = "three TF32 products on tensor cores"
     assert list(rows["ceiling"]) == [emulated, "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
@@ -410,26 +389,23 @@ def test_other_arithmetic_has_its_own_limit():
     assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 2e9), 1e12)
 
 
-def test_the_roofline_bends_at_the_bandwidth():
-    point = product("naive", (4096, 1, 4096))
-    (row,) = limited(measurement(point, samples=lasting(1e-3))).to_dict("records")
-    nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
-    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
-
-
-def test_reductions_are_limited_by_the_memory_of_all_gpus():
-    gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
-    (row,) = limited(measurement(reduction("sequential", ranks=2), samples=lasting(1e-6)), gpus=gpus).to_dict("records")
-    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
+@pytest.mark.parametrize(
+    ("point", "uuids", "nbytes"),
+    [(product("naive", (4096, 1, 4096)), "a", 4 * (4096 * 4096 + 3 * 4096)), (total(n=1024, ranks=2), "ab", 4 * 1025)],
+    ids=["a thin product", "a reduction on all GPUs"],
+)
+def test_the_limit_is_that_of_the_memory_where_it_takes_longer(point, uuids, nbytes):
+    (row,) = limited(timed(point, 1e-3), gpus=[CHIP | {"uuid": each} for each in uuids]).to_dict("records")
+    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / len(uuids) / 1e12 / 1e-3))
 
 
 def test_an_unknown_limit_is_nan():
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
         limited(took(product("serial"), 1.0)),
-        limited(measurement(product(), samples=lasting(1e-6)), gpus=()),
-        limited(measurement(product(), samples=lasting(1e-6)), gpus=(old,)),
-        limited(measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
+        limited(timed(product(), 1e-6), gpus=()),
+        limited(timed(product(), 1e-6), gpus=(old,)),
+        limited(timed(total(), 1e-6), measuring={"cache": "hot"}),
         limited(measurement(product(), verdict=FAIL)),
     ]
     assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
@@ -437,7 +413,7 @@ def test_an_unknown_limit_is_nan():
 
 
 def test_with_hot_caches_a_product_has_only_the_arithmetic_limit():
-    rows = limited(measurement(product(), samples=lasting(1e-6)), measuring={"cache": "hot"})
+    rows = limited(timed(product(), 1e-6), measuring={"cache": "hot"})
     assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 

@@ -6,28 +6,20 @@ import modelled_run
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, visit_samples
+from timings import FAIL, HOPPER, SMALL, call_samples, kernel, kernel_samples, measurement, product, timed
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK
-from hpcmm.model.measurement import Point
 from hpcmm.report import chapters, formats, headlines
 from hpcmm.report.ratio import UNKNOWN, Ratio
 
-FLAT = (0.9999, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0001)
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
 
 
-def timed(point, seconds, spread=FLAT, **rest):
-    return measurement(point, samples=visit_samples([seconds * factor for factor in spread]), **rest)
-
-
-def seen(*rows, sweep="size", **provenance):
-    columns = timings.columns({sweep: rows}, provenance)
-    frame = analysis.measurements(columns)
-    found = chapters.what_to_see([row for series in analysis.series(frame) for row in series.rows])
-    return [each.text for each in found]
+def seen(*rows, **provenance):
+    found = analysis.series(timings.derived(*rows, **provenance))
+    return [each.text for each in chapters.what_to_see([row for series in found for row in series.rows])]
 
 
 def about(sentences, *words):
@@ -51,46 +43,40 @@ def test_a_branch_is_no_step_of_the_climb():
         timed(product("naive", tile=8), 4.0, resources=held),
         timed(product("uncoalesced", tile=8), 8.0, resources=fewer),
         timed(product("tiled_padded", tile=8), 3.0),
-        timed(product("tiled_unrolled", tile=8), 3.0, WIDE),
+        timed(product("tiled_unrolled", tile=8), 3.0, spread=WIDE),
         measurement(product("register_1d"), samples=kernel_samples([1.0] * 3)),
     ]
-    text = about(seen(*rows), "steps")
-    assert text == (
+    assert about(seen(*rows), "steps") == (
         "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps, 1 of them significantly faster (1 without an "
         "interval). The largest: register_1d 3.00×, tiled_padded 8 1.33×."
     )
 
 
 def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit():
-    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     seconds = 2 * 64**3 / 128e9
     rows = [
         timed(product("naive", tile=8), seconds),
         timed(product("naive", tile=8), seconds / 2, contender="cublas"),
         timed(product("naive", 32, tile=8), seconds),
     ]
-    text = about(seen(*rows, gpus=[gpu]), "only rung")
-    assert text == (
+    assert about(seen(*rows, gpus=[SMALL]), "only rung") == (
         "At 64 in float32 the only rung timed on the GPU is naive 8: 128 GFLOP/s, "
         "0.500× cublas (95 % CI 0.500 to 0.500), 50 % of the limit (float32 FMA units)."
     )
 
 
 def test_the_arithmetic_of_the_fastest_rung_is_named():
-    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
     beginning = "At 64 in float{} the {} is tensor_core{}: 128 GFLOP/s"
     alone, fastest, three = "only rung timed on the GPU", "fastest rung of the GPU", " (three TF32 products)"
     limit = ", 19 % of the limit (three TF32 products on tensor cores)."
-    assert about(seen(rows["float32"], gpus=[gpu]), alone) == beginning.format(32, alone, three) + limit
-    assert about(seen(rows["float64"], gpus=[gpu]), alone) == (
-        beginning.format(64, alone, "") + ", 50 % of the limit (float64 tensor cores)."
-    )
+    assert about(seen(rows["float32"], gpus=[SMALL]), alone) == beginning.format(32, alone, three) + limit
+    double = ", 50 % of the limit (float64 tensor cores)."
+    assert about(seen(rows["float64"], gpus=[SMALL]), alone) == beginning.format(64, alone, "") + double
     slower = timed(product("naive", tile=8), 2 * 64**3 / 64e9)
-    assert about(seen(rows["float32"], slower, gpus=[gpu]), "fastest rung") == (
+    assert about(seen(rows["float32"], slower, gpus=[SMALL]), "fastest rung") == (
         beginning.format(32, fastest, three)
-        + limit
-        + " In float32 arithmetic the fastest rung is naive 8: 64.0 GFLOP/s, "
+        + f"{limit} In float32 arithmetic the fastest rung is naive 8: 64.0 GFLOP/s, "
         "25 % of the limit (float32 FMA units)."
     )
 
@@ -123,8 +109,7 @@ def test_failures_come_first():
         measurement(product("naive_unguarded", 641, tile=32), verdict=FAIL),
         measurement(product("tiled_exact", 641, tile=32), verdict=FAIL),
     ]
-    first = seen(*rows)[0]
-    assert first == (
+    assert seen(*rows)[0] == (
         "FAIL at 641: naive_unguarded 32 and tiled_exact 32, as expected: without bounds checks the tile must "
         "divide the size. First wrong element of naive_unguarded 32: 0:640."
     )
@@ -132,7 +117,7 @@ def test_failures_come_first():
 
 def test_the_fastest_tile():
     rows = [timed(product("naive", tile=t), s) for t, s in ((8, 2.0), (16, 1.0), (32, 1.5))]
-    rows += [timed(product("tiled_padded", tile=t), s, WIDE) for t, s in ((8, 1.0), (16, 1.01))]
+    rows += [timed(product("tiled_padded", tile=t), s, spread=WIDE) for t, s in ((8, 1.0), (16, 1.01))]
     assert about(seen(*rows), "tile at") == (
         "Fastest tile at 64: 16 for naive, 1.50× tile 32 (1.50 to 1.50); "
         "8 for tiled_padded, 1.01× tile 16 (0.877 to 1.16, no significant difference)."
@@ -141,7 +126,7 @@ def test_the_fastest_tile():
 
 def test_the_cost_of_a_remainder_and_the_peaks_at_multiples():
     rows = [timed(product("naive", n, tile=8), 2 * n**3 / (100e9 if n % 8 == 0 else 80e9)) for n in range(60, 78)]
-    rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, WIDE) for n in (64, 65)]
+    rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, spread=WIDE) for n in (64, 65)]
     text = about(seen(*rows), "multiple")
     assert "(median, range): naive 8 0.800× (0.800 to 0.800), naive 32 1.00× (0.872 to 1.15, no sig" in text
     assert text.endswith(" The multiple is the fastest size within half a tile: naive 8 at 2 of 2.")
@@ -153,8 +138,7 @@ def test_pitch():
     for n, gain in ((50, 2.0), (100, 0.5), (150, 1.0)):
         rows.append(timed(product("tiled_padded", n, tile=8), 1.0))
         fast = timed(product("pitched", n, tile=8), 1.0 / gain)
-        samples = (*fast.samples, *timings.in_visits(call_samples([[phases]] * 6)))
-        rows.append(measurement(fast.point, samples=samples))
+        rows.append(measurement(fast.point, samples=fast.samples + timings.in_visits(call_samples([[phases]] * 6))))
     assert about(seen(*rows), "of 3 points") == (
         "pitched is significantly faster than tiled_padded at 1 of 3 points and significantly slower at 1. Largest "
         "speedup: pitched 8 at 50, 2.00× (2.00 to 2.00). The copies take 25 % of the end-to-end time."
@@ -173,10 +157,8 @@ def test_narrow_shapes_are_compared_with_the_square_of_equal_work():
 def test_host_memory():
     def whole(pinned, upload):
         phases = {"upload": upload, "kernel": 1.0, "download": 1.0, "total": upload + 2}
-        point = product("naive", tile=8, pinned=pinned)
-        return measurement(
-            point, samples=timings.in_visits((*kernel_samples([1.0] * 9), *call_samples([[phases]] * 9)))
-        )
+        samples = timings.in_visits((*kernel_samples([1.0] * 9), *call_samples([[phases]] * 9)))
+        return measurement(product("naive", tile=8, pinned=pinned), samples=samples)
 
     assert about(seen(whole(True, 2.0), whole(False, 6.0)), "pinned") == (
         "Speedup of pinned over pageable host memory, naive 8 at 64: end to end 2.00× (2.00 to 2.00), upload 3.00×, "
@@ -186,20 +168,15 @@ def test_host_memory():
 
 def test_more_ranks():
     rows = [timed(product("packed", ranks=ranks), seconds) for ranks, seconds in ((1, 4.0), (2, 2.5))]
-    assert (
-        about(seen(*rows), "ranks")
-        == "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
-    )
+    text = "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
+    assert about(seen(*rows), "ranks") == text
 
 
 def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges():
-    rows = []
     took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
-    for ranks, algorithm, seconds in took:
-        point = product("cublas", 64, "float32", ranks, algorithm)
-        rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    text = about(seen(*rows), "Speedup of 2 ranks")
-    assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
+    rows = [timed(product("cublas", ranks=ranks, algorithm=of), seconds) for ranks, of, seconds in took]
+    text = "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
+    assert about(seen(*rows), "Speedup of 2 ranks") == text
 
 
 def test_no_times_give_no_findings():
@@ -226,12 +203,8 @@ def test_every_sweep_of_the_config_has_findings(tmp_path):
     for series in analysis.series(frame):
         by_sweep.setdefault(series.sweep, []).extend(series.rows)
     for sweep, rows in by_sweep.items():
-        found = chapters.what_to_see(rows)
-        sentences = [each.text for each in found]
-        levels = {row["operation"] for row in rows} <= {
-            "latency",
-            "bandwidth",
-        }  # they have a table of the levels instead
+        sentences = [each.text for each in chapters.what_to_see(rows)]
+        levels = {row["operation"] for row in rows} <= {"latency", "bandwidth"}  # which have a table of the levels
         assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 
 
@@ -242,13 +215,12 @@ def test_products_over_ranks_are_compared_with_the_library():
     ]
     rows = []
     for variant, algorithm, ranks, seconds in took:
-        point = Point("matmul", variant, (8, 8, 8), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
+        point = product(variant, 8, ranks=ranks, algorithm=algorithm)
         call = timings.call_samples([[{"total": seconds}] * ranks] * 7)
-        samples = timings.in_visits(call if algorithm == "staged" else kernel_samples([[seconds] * ranks] * 7))
-        rows.append(measurement(point, samples=samples, algorithm=algorithm))
+        staged = measurement(point, samples=timings.in_visits(call))
+        rows.append(staged if algorithm == "staged" else timed(point, seconds))
     for algorithm, seconds in (("cublasmp", 3.0), ("ring", 1.0)):  # another operation parameter
-        other = Point("matmul", "cublas", (8, 8, 8), "float32", 4, {"alpha": 2.0, "beta": 0.0}, algorithm)
-        rows.append(measurement(other, samples=visit_samples([[seconds] * 4] * 7), algorithm=algorithm))
+        rows.append(timed(product("cublas", 8, ranks=4, algorithm=algorithm, alpha=2.0), seconds))
     expected = (
         "8 in float32: warpgroup resident 2.00× (three TF32 products against float32; 2.00 to 2.00), "
         "cublas resident 0.800× (0.800 to 0.800); "
@@ -261,8 +233,7 @@ def test_products_over_ranks_are_compared_with_the_library():
 def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
     library = product("cublas", 64, "float32", 1, "resident")
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
-    columns = timings.columns({"size": rows})
-    frame = analysis.measurements(columns)
+    frame = timings.derived(*rows)
     (headline,) = headlines.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
     assert "the only rung timed on the GPU is naive" in about(seen(*rows), "only rung")
@@ -271,17 +242,11 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
 def test_the_headline_of_scaling_has_the_fastest_strong_scaling_with_an_exchange():
     took = [
         *(("cublas", 1, TEXTBOOK, 64, 8.0), ("cublas", 2, "ring", 64, 4.1), ("cublas", 1, TEXTBOOK, 32, 0.7)),
-        *(
-            ("tensor_core", 1, TEXTBOOK, 64, 4.0),
-            ("tensor_core", 2, "ring", 64, 2.5),
-            ("tensor_core", 2, TEXTBOOK, 64, 2.0),
-        ),
+        *(("tensor_core", 1, TEXTBOOK, 64, 4.0), ("tensor_core", 2, "ring", 64, 2.5)),
+        ("tensor_core", 2, TEXTBOOK, 64, 2.0),
         *(("cublas", 2, "ring", 128, 90.0), ("cublas", 1, TEXTBOOK, 102, 100.0)),  # as much work for each rank
     ]
-    rows = []
-    for variant, ranks, algorithm, n, seconds in took:
-        point = Point("matmul", variant, (n, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
-        rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
+    rows = [timed(product(name, n, ranks=ranks, algorithm=of), seconds) for name, ranks, of, n, seconds in took]
     frame = timings.derived(*rows)
     gains = scaling.speedups(frame)
     assert {"strong", "weak"} <= set(gains["kind"])
@@ -291,7 +256,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling_with_an_exchange
 
 
 def test_a_headline_names_its_machine_if_there_are_several():
-    one = analysis.measurements(timings.columns({"size": [timed(product("naive"), 4.0)]}))
+    one = timings.derived(timed(product("naive"), 4.0))
     text = "naive on the GPU at 64 in float32"
     assert headlines.headlines(one, scaling.speedups(one))[0].text == f"{text}."
     slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
@@ -309,9 +274,8 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps():
     row = steady.iloc[0]
     ends = {"_low": "high", "": "seconds", "_high": "low"}
     median = {f"flops_per_second{end}": 2 * 64**3 / row[f"pooled_{of_time}"] for end, of_time in ends.items()}
-    assert headline.value == formats.rate_text({"operation": "matmul", "dtype": "float32", **median}), (
-        "the largest of three is luck"
-    )
+    text = formats.rate_text({"operation": "matmul", "dtype": "float32", **median})
+    assert headline.value == text, "the largest of three is luck"
 
 
 @pytest.mark.parametrize(
@@ -324,14 +288,11 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps():
     ],
 )
 def test_an_uncertain_headline_is_withheld(spread, visits, told):
+    points = product("cublas"), product("cublas", ranks=2, algorithm="ring"), product()
     rows = [
-        measurement(product("cublas", 64, "float32", ranks, algorithm),
-                    samples=visit_samples([[seconds] * ranks] * visits))
-        for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, "ring", 5.0))
-    ]  # fmt: skip
-    rows.append(measurement(product(), samples=visit_samples([9.0] * visits)))
-    frame = timings.derived(*rows)
-    frame = frame.assign(spread=spread)
+        timed(point, seconds, spread=[1.0] * visits) for point, seconds in zip(points, (8.0, 5.0, 9.0), strict=True)
+    ]
+    frame = timings.derived(*rows).assign(spread=spread)
     found = headlines.headlines(frame, scaling.speedups(frame))
     assert [each.name for each in found] == ["Fastest product", "Scaling"]
     for each in found:

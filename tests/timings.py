@@ -26,12 +26,20 @@ HOPPER = {
     "sm_threads": 2048, "sm_blocks": 32, "sm_registers": 2**16, "sm_shared_bytes": 228 * 1024,
     "reserved_shared_bytes": 1024, "memory_bytes_per_second": 4.8e12,
 }  # fmt: skip
+# One multiprocessor at 1 GHz, which no memory limits
+SMALL = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
+FLAT = (0.9999, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0001)  # factors of visits
 
 
 def product(variant="naive", n=64, dtype="float32", ranks=1, algorithm=TEXTBOOK, tile=0, pinned=None, **scalars):
     """A product of square matrices of size ``n``, or of (m, n, k)."""
     shape, scalars = (n,) * 3 if isinstance(n, int) else n, {"alpha": 1.5, "beta": 0.5} | scalars
     return Point("matmul", variant, shape, dtype, ranks, scalars, algorithm, tile=tile, pinned=pinned)
+
+
+def total(variant="sequential", n=2**22, dtype="int32", ranks=1, algorithm=TEXTBOOK):
+    """A sum of ``n`` numbers."""
+    return Point("sum", variant, (n,), dtype, ranks, algorithm=algorithm)
 
 
 def kernel(device: Mapping[str, float], block: tuple[int, int], resident: int, **needs: float) -> dict[str, float]:
@@ -106,6 +114,12 @@ def took(point: Point, seconds: float | Sequence, contender: str = "", **more: A
     """A measurement of the kernel alone: six repetitions that take equally long on all ranks, or these times."""
     times = seconds if isinstance(seconds, Sequence) else [[seconds] * point.ranks] * 6
     return measurement(point, contender, samples=kernel_samples(times), **more)
+
+
+def timed(point: Point, seconds: float, contender: str = "", spread=FLAT, **more: Any) -> Measurement:
+    """A measurement of the kernel alone, on all ranks, in as many visits as there are factors."""
+    times = [[seconds * factor] * point.ranks for factor in spread]
+    return measurement(point, contender, samples=visit_samples(times), **more)
 
 
 def write(
