@@ -7,22 +7,16 @@ import pytest
 import timings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from timings import FAIL, measurement, product, visit_samples
+from timings import FAIL, measurement, product, timed, total
 
 from hpcmm import analysis
 from hpcmm.analysis import libraries, scaling, why
-from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import answer, chapters, formats, headlines, opening, page, tables
 from hpcmm.report.ratio import Ratio
 
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
-SPREAD = (0.999, 0.9995, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0005, 1.001)
 GPU = {"name": "H", "cublas": 130100, "cupy": "14.2.0"}
-
-
-def timed(point, seconds, contender="", spread=SPREAD, **rest):
-    return measurement(point, contender, samples=visit_samples([seconds * each for each in spread]), **rest)
 
 
 def beside(seconds, n=64, dtype="float32", library=1.0, **rest):
@@ -53,19 +47,16 @@ def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(own, tuned,
     assert rows["cublas"]["tuned_ratio"] == pytest.approx(tuned / library)
     assert rows["cublaslt"]["tuned_ratio"] == 1.0
     assert rows["naive"]["tuned_ratio_low"] <= rows["naive"]["tuned_ratio"] <= rows["naive"]["tuned_ratio_high"]
-    lead = min(library, tuned) / own
-    assert rows["naive"]["lead"] == pytest.approx(lead)
+    assert rows["naive"]["lead"] == pytest.approx(min(library, tuned) / own)
 
 
 def test_a_pooled_ratio_is_the_mean_of_the_sweeps_that_compare_with_the_same_libraries():
     def sweep(naive, visits=9):
         return beside({"naive": naive, "cublaslt": 0.8}, spread=[1.0] * visits)
 
-    newer = {"gpus": [GPU | {"cublas": 140000}]}
-    columns = timings.merged(
-        ({"gpus": [GPU]}, {"one": sweep(2.0), "two": sweep(1.25, 3)}), (newer, {"three": sweep(1.0)})
-    )
-    frame = analysis.points(analysis.measurements(columns))
+    newer = {"gpus": [GPU | {"cublas": 140000}]}, {"three": sweep(1.0)}
+    _, frame = timings.analysed(({"gpus": [GPU]}, {"one": sweep(2.0), "two": sweep(1.25, 3)}), newer)
+    frame = analysis.points(frame)
     rows = analysis.pooled(frame[frame["variant"] == "naive"]).set_index("sweep")
     mean = (2.0**9 * 1.25**3) ** (-1 / 12)  # weighted by visits
     for sweep, ratio in (("one", mean), ("two", mean), ("three", 1.0)):
@@ -76,14 +67,12 @@ def test_a_pooled_ratio_is_the_mean_of_the_sweeps_that_compare_with_the_same_lib
 def test_the_tuned_library_is_of_the_same_problem_in_the_same_job():
     other = [*beside({"cublaslt": 0.5}, 128), *beside({"cublaslt": 0.5}, dtype="float64")]
     wrong = measurement(product("cublaslt"), verdict=FAIL)
-    rows = analysis.points(measured(*beside({"naive": 2.0}), *other, wrong))
-    row = rows[(rows["variant"] == "naive")].iloc[0]
+    row = by_variant(measured(*beside({"naive": 2.0}), *other, wrong))["naive"]
     assert math.isnan(row["tuned_ratio"]) and row["tuned_library"] == "cublaslt 13.1"
     assert row["lead"] == row["ratio"] == 0.5
     runs = [({"gpus": [GPU]}, {"one": beside({"naive": 2.0})}), ({"gpus": [GPU]}, {"two": beside({"cublaslt": 0.5})})]
-    columns = timings.merged(*runs)
-    rows = analysis.points(analysis.measurements(columns))
-    assert rows.loc[rows["variant"] == "naive", "tuned_ratio"].isna().all()
+    _, frame = timings.analysed(*runs)
+    assert math.isnan(by_variant(frame)["naive"]["tuned_ratio"])
 
 
 def test_the_tuned_library_is_a_fact_of_its_record():
@@ -95,9 +84,8 @@ def test_the_tuned_library_is_a_fact_of_its_record():
                 assert each.context and operation.variant(each.tunes).baseline
             assert bool(each.provider) == bool(each.library), f"{operation.name}/{each.name}: its version is not shown"
             assert each.provider in ("", *libraries.VERSIONS)
-    ladder = tuple(
-        dataclasses.replace(each, name="autotuned") if each.name == "cublaslt" else each for each in MATMUL.ladder
-    )
+    other = {"cublaslt": "autotuned"}
+    ladder = tuple(dataclasses.replace(each, name=other.get(each.name, each.name)) for each in MATMUL.ladder)
     assert dataclasses.replace(MATMUL, ladder=ladder).tuned("cuda", "float32").name == "autotuned"
 
 
@@ -147,14 +135,12 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash():
         (series,) = analysis.series(measured(*rows))
         table = chapters.ladder.ladder_table(series)
         cell = table.rows[0][table.head.index("Ratio to tuned library")]
-        assert (cell.text, cell.note) == (
-            ("0.125×", "0.125 to 0.125") if known else ("–", "cublaslt was not measured beside it")
-        )
+        shown = ("0.125×", "0.125 to 0.125") if known else ("–", "cublaslt was not measured beside it")
+        assert (cell.text, cell.note) == shown
         assert "library: cublas 13.1" in table.caption and ("tuned: cublaslt 13.1" in table.caption) is known
         sizes = chapters.sizes.size_table(series)
         assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
-    sums = [timed(Point("sum", name, (64,), "int32", 1), 1.0) for name in ("divergent", "cub")]
-    (series,) = analysis.series(measured(*sums))
+    (series,) = analysis.series(measured(*(timed(total(name), 1.0) for name in ("divergent", "cub"))))
     assert "Ratio to tuned library" not in chapters.ladder.ladder_table(series).head
 
 
@@ -166,10 +152,8 @@ def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of
     of_type = "three TF32 products against float32"
     assert line[-2:] == [f"2.50× ({of_type})", f"1.25× ({of_type})"]
     (line,) = tables.sweeps_table([("size", "Sizes", analysis.row_dicts(analysis.points(frame)))]).rows
-    assert [(cell.text, cell.note) for cell in line[3:5]] == [
-        (f"2.50× ({of_type})", "cublas 13.1"),
-        (f"1.25× ({of_type})", "cublaslt 13.1"),
-    ]
+    assert [cell.text for cell in line[3:5]] == [f"2.50× ({of_type})", f"1.25× ({of_type})"]
+    assert [cell.note for cell in line[3:5]] == ["cublas 13.1", "cublaslt 13.1"]
 
 
 def test_ahead_means_faster_than_both_libraries():
@@ -178,8 +162,7 @@ def test_ahead_means_faster_than_both_libraries():
         rows += beside({"split_k": 0.95, "cublaslt": tuned}, n, library=library)
     (series,) = analysis.series(measured(*rows))
     found = headlines.by_size(series.rows)
-    assert found.value == "2 of 4"
-    assert found.text == (
+    assert found.value == "2 of 4" and found.text == (
         "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2. Over the faster one: "
         "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024."
     )
@@ -200,10 +183,8 @@ def test_headlines_begin_with_float32_at_the_largest_size():
     assert found.value == "122 GFLOP/s"
     library, tuned = found.more
     assert found.text == "split_k on the GPU at 8192 in float32; split_k 275 GFLOP/s at 4096."
-    of_library = (
-        "Speed over cublas 13.1: 0.889× (95 % CI 0.889 to 0.889) at 8192; 2.00× (95 % CI 2.00 to 2.00) at 4096."
-    )
-    assert library == of_library
+    of_library = "0.889× (95 % CI 0.889 to 0.889) at 8192; 2.00× (95 % CI 2.00 to 2.00) at 4096."
+    assert library == f"Speed over cublas 13.1: {of_library}"
     assert tuned == "Speed over cublaslt 13.1: not measured at 8192; 1.80× (95 % CI 1.80 to 1.80) at 4096."
     assert not {"warpgroup", "three_fp16"} & set(" ".join([found.text, library, tuned]).split())
 
@@ -217,24 +198,18 @@ def panels_of(frame):
 def test_the_first_screen_answers_and_noise_withholds_all():
     ladder = beside({"naive": 4.0, "split_k": 1.0}, 4096)
     sizes = [row for n in (256, 512, 1024, 4096) for row in beside({"split_k": 1.0}, n, library=1.1)]
-    frame = analysis.measurements(timings.columns({"ladder": ladder, "size": sizes}, {"gpus": [GPU]})).assign(
-        spread=0.01
-    )
-    found = panels_of(frame)
+    _, frame = timings.analysed(({"gpus": [GPU]}, {"ladder": ladder, "size": sizes}))
+    found = panels_of(frame := frame.assign(spread=0.01))
     (over,) = found["Speed over size"].figures
     # the sweep ladder has a ratio of 1 at 4096, and both sweeps have one visit
     assert over.columns["ratio"] == pytest.approx([1.1] * 3 + [math.sqrt(1.1)], rel=1e-5)
     assert "relative to cublas" in over.caption
     (told,) = found["Fastest rung"].headlines
-    assert told.value == "137 GFLOP/s"
-    assert told.text.startswith("split_k on the GPU at 4096 in float32")
+    assert told.value == "137 GFLOP/s" and told.text.startswith("split_k on the GPU at 4096 in float32")
     library, *_, why_, belief = told.more
-    assert (
-        library.startswith("Speed over cublas 13.1: 1.05× (")
-        and library.endswith(".")
-        and why_.startswith("Why: the limit is not known")
-        and belief.startswith("Visits of a point differ by 1.0 %. 11 points have no unexpected wrong results.")
-    )
+    assert library.startswith("Speed over cublas 13.1: 1.05× (") and library.endswith(".")
+    assert why_.startswith("Why: the limit is not known")
+    assert belief.startswith("Visits of a point differ by 1.0 %. 11 points have no unexpected wrong results.")
     lines = [each for panel in found.values() for each in panel.headlines]
     assert len(lines) == 2 and not [each for each in lines if each.value == headlines.WITHHELD]
     noisy = panels_of(frame.assign(spread=0.5))
@@ -253,13 +228,12 @@ def test_the_baseline_of_an_algorithm_is_scatter_with_the_same_variant():
 
 def test_the_first_screen_explains_the_point_that_it_names():
     """Not the fastest one of all ranks and shapes. A rate of several ranks has their number."""
-    gpu = GPU | {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     second = 2 * 64**3 / 256e9  # at half the rate of the FMA units of both GPUs
     rows = [timed(product("naive", 64), 4 * second), timed(product("naive", (64, 640, 64)), 16 * second)]
     two = timed(product("split_k", 64, ranks=2), second)
     for points, number, share in (([*rows, two], "64.0 GFLOP/s", "12 %"), ([two], "256 GFLOP/s", "50 %")):
-        columns = timings.columns({"size": points}, {"gpus": [gpu, gpu | {"uuid": "b"}]})
-        frame = analysis.measurements(columns)
+        gpus = [GPU | timings.SMALL | {"uuid": uuid} for uuid in "ab"]
+        columns, frame = timings.analysed(({"gpus": gpus}, {"size": points}))
         (told,) = panels_of(frame)["Fastest rung"].headlines
         text = " ".join([told.text, *told.more])
         assert told.value == number and f"Why: it reaches {share} of the limit of float32 FMA units." in text
@@ -276,7 +250,6 @@ def test_the_revision_of_a_tree_without_git_is_the_hash_of_its_sources(dirty):
 
 
 def test_each_measurement_on_a_gpu_has_its_sm_count():
-    rows = [timed(product("naive", 64), 1.0), timed(product("numpy", 64), 1.0)]
-    gpus = {"gpus": [GPU | {"multiprocessors": 114}]}
-    frame = analysis.measurements(timings.columns({"size": rows}, gpus))
+    rows = [timed(product(name), 1.0) for name in ("naive", "numpy")]
+    frame = timings.derived(*rows, gpus=[GPU | {"multiprocessors": 114}])
     assert dict(zip(frame["contender"], frame["multiprocessors"], strict=True)) == {"naive": 114, "numpy": 0}

@@ -182,6 +182,12 @@ def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]])
     return store.merged([columns(sweeps, provenance) for provenance, sweeps in runs], [])
 
 
+def analysed(*runs) -> tuple[store.Groups, pd.DataFrame]:
+    """The columns of a file merged of such runs, and what the analysis derives from them."""
+    columns = merged(*runs)
+    return columns, analysis.measurements(columns)
+
+
 def page_of(path: Path) -> str:
     """Return a page; one of the report with all its views and figures, which its script inserts when they are shown."""
     text = path.read_text("utf-8")
