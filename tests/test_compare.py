@@ -41,9 +41,8 @@ def controls(seed=0, level=1.0, spread=0.001, sizes=CONTROLS):
 def compared(before, after, beside=None, **how):
     """Compare two files that have 40 baselines beside variants, or those of ``beside``."""
     beside = (controls(1), controls(2)) if beside is None else beside
-    return compare.compare(
-        *(timings.columns({"size": [*rows, *own]}) for rows, own in ((before, beside[0]), (after, beside[1]))), **how
-    )
+    files = [[*rows, *own] for rows, own in zip((before, after), beside, strict=True)]
+    return compare.compare(*(timings.columns({"size": rows}) for rows in files), **how)
 
 
 # --- the test ----------------------------------------------------------------------------------------------------
@@ -70,9 +69,7 @@ def test_an_unchanged_point_exceeds_the_critical_value_as_often_as_the_level_say
 
 
 def test_many_normal_controls_give_the_normal_distribution_and_few_a_wider_one():
-    values = statistics.NormalDist().inv_cdf(0.5) + np.array(
-        [statistics.NormalDist().inv_cdf((i + 0.5) / 2000) for i in range(2000)]
-    )
+    values = np.array([statistics.NormalDist().inv_cdf((i + 0.5) / 2000) for i in range(2000)])
     many = evidence.Chance(values, np.ones(len(values)))
     assert many.critical(0.005) == pytest.approx(2.807, rel=0.03)
     assert evidence.Chance(values[::100], np.ones(20)).critical(0.005) > 1.2 * many.critical(0.005)
@@ -131,22 +128,20 @@ def test_points_may_have_states_that_no_baseline_has(likely, visits, algorithm):
             beside.append(measurement(product(variant, n), library, samples=samples))
             times = np.exp(0.01 * rng.standard_normal(visits)) * np.where(rng.random(visits) < likely, 2.0, 1.0)
             times *= 1.4 if seed and n == sizes[0] else 1.0
-            point = dataclasses.replace(product(variant, n, ranks=ranks), algorithm=algorithm)
-            own.append(measurement(point, samples=visit_samples(times), algorithm=algorithm))
+            point = product(variant, n, ranks=ranks, algorithm=algorithm)
+            own.append(measurement(point, samples=visit_samples(times)))
         alone = measurement(product(library, 50), samples=visit_samples([1.0 + seed] * visits))
         sides.append([*own, *beside, dataclasses.replace(alone, baseline=True)])
     found = compared(*sides, beside=((), ()))
     verdicts = found.rows.loc[found.rows["baseline"] == 0, "verdict"]
     if visits == 1:
-        assert set(verdicts) == {"not judged"} and any(
-            "have one visit, so that none is" in each for each in found.noise
-        )
+        assert set(verdicts) == {"not judged"}
+        assert any("have one visit, so that none is" in each for each in found.noise)
         if variant == "serial":  # on a CPU the library alone has states, too
             assert set(found.rows["verdict"]) == {"not judged"} and not found.judged
         return
-    own = found.rows[found.rows["baseline"] == 0]
-    called = set(own.loc[own["verdict"].isin(["faster", "slower"]), "n"])
-    assert called == (set() if likely else {sizes[0]})
+    called = found.rows.loc[verdicts[verdicts.isin(["faster", "slower"])].index, "n"]
+    assert set(called) == (set() if likely else {sizes[0]})
 
 
 def test_baselines_of_another_library_show_no_level():

@@ -11,19 +11,18 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, HOPPER, kernel, measurement
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product
 
 from hpcmm import analysis, store
 from hpcmm.analysis import documents
 from hpcmm.analysis.documents import NOT_MEASURED, NOT_TIMED, Answered, Column, Pair
 from hpcmm.experiment.config import read_config
-from hpcmm.model.measurement import Point, Sample
+from hpcmm.model.measurement import Point
 from hpcmm.report.chapters import courses
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 WRITTEN = documents.written()
-SCALARS = {"alpha": 1.5, "beta": 0.5}
 
 
 def table_of(number: str, caption: str):
@@ -79,28 +78,23 @@ def test_the_numbers_of_the_documents_agree_with_each_other():
 
 
 def point(variant: str, n: int, tile: int = 0, **more) -> Point:
-    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS, tile=tile, **more)
+    return product(variant, n, tile=tile, **more)
 
 
-def timed(of: Point, seconds: float, call: float = 0.0, copies: float = 0.0, **more):
-    alone = [Sample(i, 0, False, {"kernel": seconds}) for i in range(9)]
-    phases = {"upload": copies, "kernel": seconds, "total": call or 2 * seconds}
-    return measurement(of, samples=(*alone, *(Sample(i, 0, True, phases) for i in range(9))), **more)
+def timed(of: Point, seconds: float, call: float = 0.0, **more):
+    calls = call_samples([[{"kernel": seconds, "total": call or 2 * seconds}]] * 9)
+    return measurement(of, samples=kernel_samples([seconds] * 9) + calls, **more)
 
 
 def answered(number: str, caption: str, *runs) -> Answered:
-    columns = timings.merged(*runs)
-    found = documents.documents(columns, analysis.measurements(columns))
+    found = documents.documents(*timings.analysed(*runs))
     (document,) = (each for each in found if each.number == number)
     return next(table for table in document.tables if table.caption.startswith(caption))
 
 
 def ours(table: Answered) -> dict[tuple[str, str], float | str]:
-    return {
-        (row, column.name): pair.ours
-        for column in table.columns
-        for row, pair in zip(table.rows, column.pairs, strict=False)
-    }
+    shown = [(column.name, zip(table.rows, column.pairs, strict=False)) for column in table.columns]
+    return {(row, name): pair.ours for name, pairs in shown for row, pair in pairs}
 
 
 CPU = {"utc": "2026-01-01", "cpu": {"model": "X", "cores": 2}}
@@ -112,10 +106,8 @@ def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none():
     rows += [timed(point("tiled_unrolled", 256, 16), 2e-3, call=0.5)]
     table = answered("000", "Seconds on the CPU and", (GPU, {"steps": rows}))
     found = ours(table)
-    assert found["256", "Initial"] == pytest.approx(0.25) and found["256", "Loop unrolling"] == pytest.approx(0.5)
-    assert {value for cell, value in found.items() if cell not in (("256", "Initial"), ("256", "Loop unrolling"))} == {
-        NOT_MEASURED
-    }
+    assert [found.pop(("256", name)) for name in ("Initial", "Loop unrolling")] == pytest.approx([0.25, 0.5])
+    assert set(found.values()) == {NOT_MEASURED}
 
 
 def test_a_table_has_the_numbers_of_one_machine():
@@ -182,12 +174,10 @@ def test_wrong_results_have_no_time_and_memories_are_apart():
 @pytest.mark.parametrize(("measured", "drawn"), [((1, 1), 0), ((1, 2), 1), ((2, 1), 0)])
 def test_a_figure_of_several_variants_is_of_the_one_with_the_most_points_and_names_it(measured, drawn):
     names = ("tiled_unclamped", "tiled_remainder")
-    rows = [
-        timed(point(name, 32 * (4 + i), 32), 1e-3) for name, n in zip(names, measured, strict=True) for i in range(n)
-    ]
-    columns = timings.merged((GPU, {"multiples": rows}))
-    found = {each.number: each for each in documents.documents(columns, analysis.measurements(columns))}
-    curve = next(each for each in found["003"].curves if each.name == "kernel11-blocks")
+    sizes = [(name, 32 * (4 + i)) for name, n in zip(names, measured, strict=True) for i in range(n)]
+    rows = [timed(point(*each, 32), 1e-3) for each in sizes]
+    found = documents.documents(*timings.analysed((GPU, {"multiples": rows})))
+    (curve,) = (curve for each in found for curve in each.curves if curve.name == "kernel11-blocks")
     assert len(curve.lines["32x32"]) == measured[drawn]
     assert curve.caption.startswith(f"kernel11, {names[drawn]}: ")
 
@@ -198,7 +188,7 @@ def test_speedups_are_over_the_fastest_baseline_and_over_the_step_before():
     table = answered("001", "Speedup over", (GPU, {"tile": rows}))
     assert ours(table)["16", "float"] == pytest.approx(2)
     names = ("divergent", "strided", "sequential", "first_add", "last_warp")
-    sums = [timed(Point("sum", name, (2**22,), "int32", 1), 1e-3 / 3**i) for i, name in enumerate(names)]
+    sums = [timed(timings.total(name), 1e-3 / 3**i) for i, name in enumerate(names)]
     found = ours(answered("004", "Unit 5", (GPU, {"reduction_ladder": sums})))
     rows = table_of("004", "Unit 5")["rows"]
     assert [found[row["name"], "step"] for row in rows] == ["", *[pytest.approx(3)] * 4]
@@ -210,14 +200,10 @@ def test_resources_follow_from_the_launch():
     resources = kernel(HOPPER, (16, 16), 8, shared_bytes=2048, grid_x=33, grid_y=8)
     rows = [timed(point("tiled_padded", 512, 16), 1e-3, resources=resources)]
     found = ours(answered("002", "A tile and its block", (GPU, {"tile": rows})))
-    assert [found["16", column["name"]] for column in table_of("002", "A tile and its block")["columns"]] == [
-        *(256, 512, 8192, 16, 2)
-    ]
-    shapes = {(128, 4096, 4096): resources, (64, 4096, 4096): resources | {"grid_x": 66}}
-    rows = [
-        timed(Point("matmul", "tiled_padded", shape, "float32", 1, SCALARS, tile=32), 1e-3 * shape[0], resources=own)
-        for shape, own in shapes.items()
-    ]
+    names = [column["name"] for column in table_of("002", "A tile and its block")["columns"]]
+    assert [found["16", name] for name in names] == [256, 512, 8192, 16, 2]
+    held = {128: resources, 64: resources | {"grid_x": 66}}
+    rows = [timed(point("tiled_padded", (m, 4096, 4096), 32), 1e-3 * m, resources=own) for m, own in held.items()]
     found = ours(answered("001", "Figure 4", (GPU, {"shape": rows})))
     assert [found[f"{m} × 4096 × 4096", "blocks per SM"] for m in (128, 64)] == [2.0, 4.0]
 
@@ -236,10 +222,8 @@ def made(*pairs: Pair, why: str = "Because.") -> Answered:
 
 
 def test_a_sentence_says_how_far_the_numbers_are_apart():
-    assert (
-        courses.sentence(made(Pair(8.0, 2.0, "ms"), Pair(3.0, 1.0, "ms")))
-        == "hpcmm is 3.00× to 4.00× as fast. Because."
-    )
+    pairs = Pair(8.0, 2.0, "ms"), Pair(3.0, 1.0, "ms")
+    assert courses.sentence(made(*pairs)) == "hpcmm is 3.00× to 4.00× as fast. Because."
     assert courses.sentence(made(Pair(100, 250.0, "GFLOP/s"))) == "hpcmm is 2.50× as fast. Because."
     assert courses.sentence(made(Pair(2.0, 1.0, "×"))) == "Its speedups are 0.500× those of the document. Because."
     assert courses.sentence(made(Pair(16, 16.0, ""), Pair(8, 6.0, ""))) == "1 of 2 counts are equal. Because."
@@ -306,13 +290,10 @@ def test_the_products_of_the_coverage_page_are_the_points(points):
     read = []
     for line in covered.products(rows):
         names, *parts = line.split(" × ")
-        tiles = (
-            [int(each) for each in parts.pop(0).removeprefix("tile ").split(", ")] if parts[0][:4] == "tile" else [0]
-        )
+        tiles = parts.pop(0).removeprefix("tile ") if parts[0][:4] == "tile" else "0"
         sizes, dtypes, *ranks = parts
-        counts = [int(each) for each in ranks[0].removesuffix(" ranks").split(", ")] if ranks else [1]
+        counts = ranks[0].removesuffix(" ranks") if ranks else "1"
+        tiles, counts, sizes = (map(int, each.split(", ")) for each in (tiles, counts, sizes))
         variants = [name.strip("`") for name in names.split(", ")]
-        read += itertools.product(
-            variants, dtypes.split(", "), tiles, counts, [""], ["scatter"], map(int, sizes.split(", "))
-        )
+        read += itertools.product(variants, dtypes.split(", "), tiles, counts, [""], ["scatter"], sizes)
     assert sorted(read) == sorted(points)

@@ -118,10 +118,8 @@ def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(t
     paths = [night(tmp_path, i, 9, {n: 1 + i % 2 for n in SIZES}, sizes=(64, 65), cpu=cpus[i % 2]) for i in range(6)]
     found = followed(paths)
     assert steps(found) == []
-    assert {(trend.point["machine"], trend.runs) for trend in found.trends} == {
-        ("A, 2 cores", (0, 2, 4)),
-        ("B, 2 cores", (1, 3, 5)),
-    }
+    trends = {(trend.point["machine"], trend.runs) for trend in found.trends}
+    assert trends == {("A, 2 cores", (0, 2, 4)), ("B, 2 cores", (1, 3, 5))}
     other = night(tmp_path, 8, 9, mpi={"library": "M 2"}, cpu=cpus[0] | {"blas": "2"})
     columns = [store.read(path) for path in (paths[0], paths[2], other)]
     # naive and cublas run on a GPU, so that the BLAS of the CPU is no library of theirs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import simulated_runs
 import timings
-from timings import derived, measurement, product
+from timings import derived, measurement, product, took
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
@@ -138,6 +138,10 @@ def visited(point, medians, contender=""):
     return measurement(point, contender, samples=samples)
 
 
+def pair(point, own, library):
+    return visited(point, own), visited(point, library, "cublas")
+
+
 def test_a_time_is_the_median_of_the_medians_of_its_visits():
     (row,) = derived(visited(product(), [1.0, 1.1, 1.3])).to_dict("records")
     assert row["seconds"] == pytest.approx(1.1) and row["visits"] == 3 and row["repetitions"] == 9
@@ -149,22 +153,20 @@ def test_a_time_is_the_median_of_the_medians_of_its_visits():
 
 
 def test_a_ratio_divides_by_all_visits_of_the_baseline_in_the_run():
-    rows = []
-    times = (("naive", (2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("large_thread_tile", (1.0,) * 3, (3.0, 3.0, 3.0)))
-    for variant, own, library in times:
-        rows += [visited(product(variant), own), visited(product(variant), library, "cublas")]
-    rows += [visited(product("naive", 128), (1.0,) * 3), visited(product("naive", 128), (9.0,) * 3, "cublas")]
-    frame = derived(*rows)
-    ratio = analysis.points(frame).set_index(["variant", "n"])["ratio"].to_dict()
+    times = {
+        ("naive", 64): ((2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("naive", 128): ((1.0,) * 3, (9.0,) * 3),
+        ("large_thread_tile", 64): ((1.0,) * 3, (3.0,) * 3),
+    }  # fmt: skip
+    rows = [row for point, of in times.items() for row in pair(product(*point), *of)]
+    points = analysis.points(derived(*rows))
+    ratio = points.set_index(["variant", "n"])["ratio"].to_dict()
     assert ratio == pytest.approx({("naive", 64): 3 / 2, ("large_thread_tile", 64): 3.0, ("naive", 128): 9.0})
-    points = analysis.points(frame)
     assert (points["ratio_low"] < points["ratio"]).all() and (points["ratio"] < points["ratio_high"]).all()
 
 
 def test_both_errors_are_in_the_interval_of_a_ratio():
     def width(own, library):
-        rows = [visited(product(), own), visited(product(), library, "cublas")]
-        row = analysis.points(derived(*rows)).iloc[0]
+        row = analysis.points(derived(*pair(product(), own, library))).iloc[0]
         return math.log(row["ratio_high"] / row["ratio_low"])
 
     steady, wide = (0.999, 1.0, 1.001), (0.9, 1.0, 1.1)
@@ -173,9 +175,8 @@ def test_both_errors_are_in_the_interval_of_a_ratio():
 
 
 def test_repetitions_of_one_visit_give_no_interval():
-    samples = timings.kernel_samples([float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)])
-    rows = [measurement(product(), samples=samples), measurement(product(), "cublas", samples=samples)]
-    own, _ = derived(*rows).to_dict("records")
+    times = [float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)]
+    own, _ = derived(took(product(), times), took(product(), times, "cublas")).to_dict("records")
     assert (own["seconds"], own["ratio"], own["visits"]) == (5.0, 1.0, 1)
     unknown = [
         f"{name}_{end}" for name in ("seconds", "ratio", "flops_per_second", "pooled") for end in ("low", "high")
@@ -198,11 +199,10 @@ def jobs_of(seed, visits, between, within, points=80, shared=False):
             states = [between * rng.standard_normal() + within * rng.standard_normal(count) for _ in range(2)]
             if shared:
                 states[1] = states[0] + within / 10 * rng.standard_normal(count)
-            for contender, state in zip(("", "cublas"), states, strict=True):
-                rows.append(visited(product(n=n), seconds * np.exp(state), contender))
+            rows += pair(product(n=n), *(seconds * np.exp(state) for state in states))
         place = {"job": f"job {number}", "source_sha256": "one", "utc": f"2026-01-0{number + 1}T00:00:00+00:00"}
         runs.append((place, {f"sweep{number}": rows}))
-    return analysis.measurements(timings.merged(*runs)), true
+    return timings.analysed(*runs)[1], true
 
 
 def widths(rows, name):
@@ -256,18 +256,14 @@ def test_a_state_that_a_variant_and_its_baseline_share_is_not_in_the_interval_of
 
 def test_times_of_a_baseline_in_one_process_are_one_visit():
     """It is measured beside each variant."""
-    rows = []
-    for variant in ("naive", "tiled_padded", "large_thread_tile"):
-        rows += [visited(product(variant), (1.0, 1.1)), visited(product(variant), (2.0, 2.1), "cublas")]
+    names = ("naive", "tiled_padded", "large_thread_tile")
+    rows = [row for name in names for row in pair(product(name), (1.0, 1.1), (2.0, 2.1))]
     assert set(derived(*rows)["pooled_visits"]) == {2}
 
 
 def test_a_point_of_several_sweeps_has_the_visits_of_all():
-    seconds = {"first": 1.0, "second": 1.1, "third": 1.2}
-    sweeps = {
-        name: [measurement(product(), samples=timings.kernel_samples([each] * 7))] for name, each in seconds.items()
-    }
-    frame = analysis.measurements(timings.columns(sweeps))
+    sweeps = {name: [took(product(), seconds)] for name, seconds in (("one", 1.0), ("two", 1.1), ("three", 1.2))}
+    _, frame = timings.analysed(({}, sweeps))
     assert sorted(frame["seconds"]) == [1.0, 1.1, 1.2]
     assert list(frame["pooled_seconds"]) == pytest.approx([1.1] * 3) and set(frame["pooled_visits"]) == {3}
     assert (frame["pooled_low"] < 1.0).all() and (frame["pooled_high"] > 1.2).all()

@@ -1,12 +1,14 @@
 """What more ranks gain, and what is predicted of them, against arithmetic done here by hand."""
 
 import dataclasses
+import itertools
+import math
 import re
 from pathlib import Path
 
 import pytest
 import timings
-from timings import call_samples, kernel_samples, measurement, merged, took
+from timings import analysed, call_samples, kernel_samples, measurement, took, total
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
@@ -29,8 +31,7 @@ def beside(point, own, textbook):
 
 
 def predicted(sweeps, provenance=None):
-    columns = timings.columns(sweeps, provenance)
-    return scaling.predictions(columns, analysis.measurements(columns))
+    return scaling.predictions(*analysed((provenance or {}, sweeps)))
 
 
 def test_scaling_keeps_the_size_or_the_work_of_each_rank():
@@ -54,14 +55,13 @@ def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run():
     after = [whole(1, "naive", 3.0, 8.0), whole(1, "cublas", 4.0, 6.0), whole(2, "naive", 2.0, 4.0)]
     after.append(whole(2, "cublas", 0.0, 5.0, "staged"))  # an algorithm that is timed end to end only
     runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
-    found = scaling.speedups(analysis.measurements(merged(*runs)))
+    _, frame = analysed(*runs)
+    found = scaling.speedups(frame)
     more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")
     assert list(more.index) == ["naive", "cublas staged"]
-    assert more.loc["naive", ["speedup", "efficiency", "call_speedup", "call_efficiency"]].tolist() == [
-        *(3 / 2, 3 / 2 / 2, 6 / 4, 6 / 4 / 2)
-    ]
-    assert more.loc["cublas staged", ["call_speedup", "call_efficiency"]].tolist() == [6 / 5, 6 / 5 / 2]
-    assert more.loc["cublas staged", ["speedup", "efficiency"]].isna().all()
+    gains = more[["speedup", "efficiency", "call_speedup", "call_efficiency"]]
+    assert gains.loc["naive"].tolist() == [3 / 2, 3 / 2 / 2, 6 / 4, 6 / 4 / 2]
+    assert gains.loc["cublas staged"].tolist() == pytest.approx([math.nan, math.nan, 6 / 5, 6 / 5 / 2], nan_ok=True)
 
 
 def test_one_rank_beside_another_algorithm_is_a_base_too():
@@ -81,8 +81,8 @@ def test_a_speedup_is_relative_to_the_same_arithmetic():
 def test_nothing_is_scaled_from_one_machine_to_another():
     one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
     for machine, expected in ((one, [1.0, 4.0]), (other, [])):
-        columns = merged((one, {"size": [took(product(1), 8.0)]}), (machine, {"size": [took(product(2), 2.0)]}))
-        found = scaling.speedups(analysis.split_by_machine(analysis.measurements(columns)))
+        _, frame = analysed((one, {"size": [took(product(1), 8.0)]}), (machine, {"size": [took(product(2), 2.0)]}))
+        found = scaling.speedups(analysis.split_by_machine(frame))
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
@@ -110,14 +110,9 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
     rows = []
     for n, beyond, passed in ((10, 2.0, False), (1000, 9.0, True), (4001, 7.0, True)):  # the shortest right one
         verdict = Verdict(passed, 1e-7, 1e-6, "exact", "")
-        point = Point("sum", "openmp", (n,), "float32", 4, {}, "all_reduce")
-        local = 1.0 + -(-n // 4) * 1e-3
-        alone = dataclasses.replace(point, algorithm=TEXTBOOK)  # is not predicted: the model knows no such call
-        rows += [
-            took(point, local + beyond, verdict=verdict),
-            took(point, local, algorithm=TEXTBOOK),
-            took(alone, local),
-        ]
+        point, local = total("openmp", n, "float32", 4, "all_reduce"), 1.0 + -(-n // 4) * 1e-3
+        rows += [took(point, local + beyond, verdict=verdict), took(point, local, algorithm=TEXTBOOK)]
+        rows.append(took(total("openmp", n, "float32", 4), local))  # not predicted: the model knows no such call
     found = predicted({"combined": rows})
     measured = found[found["seconds"].notna()]
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
@@ -131,7 +126,7 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
 def test_variants_of_a_reduction_combine_in_the_same_time():
     rows = []
     for variant, beyond in (("openmp", 2.0), ("serial", 9.0), ("numpy", 4.0)):
-        rows += beside(Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce"), 1.0 + beyond, 1.0)
+        rows += beside(total(variant, 1000, "float32", 2, "all_reduce"), 1.0 + beyond, 1.0)
     found = predicted({"combined": rows})
     assert found.loc[found["ranks"] == 2, "predicted_seconds"].tolist() == pytest.approx([5.0] * 3)  # 4 is the median
 
@@ -143,13 +138,10 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer():
         point = product(ranks, (n, n, n), "numpy", "ring")
         rows.append(measurement(point, samples=kernel_samples([[part * seconds] * ranks for part in (0.9, 1, 1.1)])))
         rows.append(took(point, 3.0 * (n / 128) ** 3 * 2 / ranks, algorithm=TEXTBOOK))
-    columns = timings.columns({"spread": rows})
-    frame = analysis.measurements(columns)
+    columns, frame = analysed(({}, {"spread": rows}))
     found = scaling.held_out(scaling.models_of(columns, frame)).sort_values("n")
-    assert found[["n", "measured_ranks", "ranks", "seconds"]].to_numpy().tolist() == [
-        [128, 2, 4, 2.2],
-        [256, 2, 8, 7.5],
-    ]
+    names = ["n", "measured_ranks", "ranks", "seconds"]
+    assert found[names].to_numpy().tolist() == [[128, 2, 4, 2.2], [256, 2, 8, 7.5]]
     assert found["predicted_seconds"].tolist() == pytest.approx([2.0, 7.5])  # half, and a quarter
     predicted = scaling.predictions(columns, frame)
     assert predicted["held_out"].tolist() == pytest.approx([(0.2 / 2.2) / 2] * len(predicted))  # median of two
@@ -194,9 +186,8 @@ def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks():
     found = found[found["algorithm"] == TEXTBOOK]
     assert set(found["sweep"] + " " + found["variant"]) == {"spread numpy"}
     measured = found[found["seconds"].notna()]
-    assert sorted(zip(measured["ranks"], measured["n"], strict=True)) == [
-        (ranks, n) for ranks in (1, 2, 4) for n in (64, 128)
-    ]
+    points = sorted(zip(measured["ranks"], measured["n"], strict=True))
+    assert points == list(itertools.product((1, 2, 4), (64, 128)))
     assert measured["predicted_seconds"].tolist() == pytest.approx(measured["seconds"].tolist())
     # what eight would do: seven times B, seven of eight rows of A and C, and an eighth of the work
     (eight,) = found.loc[found["ranks"] == 8, "predicted_seconds"]
@@ -212,21 +203,16 @@ def test_copies_from_pageable_memory_do_not_predict_page_locked_ones():
     samples = call_samples([[{"total": 3.0}]] * 6)
     sweeps = {"spread": [measurement(staged, samples=samples), calls(staged, 2.0)], "transfer": []}
     for pinned, seconds in ((True, 2.0), (False, 20.0)):
-        scalars = {"alpha": 1.0, "beta": 0.0}
-        sweeps["transfer"].append(
-            calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, scalars, pinned=pinned), seconds)
-        )
+        point = dataclasses.replace(product(1, variant="naive"), pinned=pinned)
+        sweeps["transfer"].append(calls(point, seconds))
     found = predicted(sweeps)
-    # one panel: up, product, down
-    assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
+    assert found["predicted_seconds"].tolist() == pytest.approx([5.0])  # one panel: up, product, down
 
 
 def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_intervals():
-    sweeps = {
-        name: [took(product(1), one), took(product(2), two)]
-        for name, one, two in (("a", 8.0, 5.0), ("b", 8.8, 5.5), ("c", 8.4, 6.0))
-    }
-    frame = analysis.measurements(timings.columns(sweeps))
+    times = {"a": (8.0, 5.0), "b": (8.8, 5.5), "c": (8.4, 6.0)}
+    sweeps = {name: [took(product(1), one), took(product(2), two)] for name, (one, two) in times.items()}
+    _, frame = analysed(({}, sweeps))
     found = scaling.speedups(frame)
     more = found[(found["ranks"] == 2) & (found["kind"] == "strong")]
     assert list(more["speedup"]) == pytest.approx([8.4 / 5.5] * 3)
@@ -265,9 +251,7 @@ def test_an_efficiency_relative_to_one_card_names_it():
     rows = [took(product(1), 8.0), took(product(2, algorithm="ring"), 5.0)]
     # of another arithmetic, and of another number of ranks
     rows += [took(product(2, (128, 64, 64), "tensor_core"), 1.0), took(product(4, (256, 64, 64)), 1.0)]
-    found = scaling.speedups(
-        analysis.measurements(timings.columns({"size": rows}, {"gpus": [{"uuid": "GPU-12345678-90ab", "name": "T"}]}))
-    )
+    found = scaling.speedups(timings.derived(*rows, gpus=[{"uuid": "GPU-12345678-90ab", "name": "T"}]))
     (row,) = found[found["algorithm"] == "ring"].to_dict("records")
     assert (row["base_ranks"], row["efficiency"]) == (1, pytest.approx(0.8))
     assert formats.base(row) == "relative to one rank alone, on GPU-12345678"
@@ -283,8 +267,7 @@ def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(
         share = slower * 1e-6 * 4 * 256 * 256 / ranks  # A, B, C and the result
         rows.append(measurement(point, samples=call_samples([[{"total": 4 * share}] * ranks] * 6)))
         rows.append(measurement(point, samples=call + kernel_samples([[1e-9] * ranks] * 6), algorithm=TEXTBOOK))
-    columns = timings.columns({"spread": rows})
-    found = scaling.held_out(scaling.models_of(columns, analysis.measurements(columns)))
+    found = scaling.held_out(scaling.models_of(*analysed(({}, {"spread": rows}))))
     (row,) = found[found["algorithm"] == "staged"].to_dict("records")
     assert (row["measured_ranks"], row["ranks"], row["noise"]) == (2, 4, 0)
     assert row["predicted_seconds"] == pytest.approx(row["seconds"])
@@ -297,19 +280,13 @@ def test_the_published_points_on_four_gpus_are_predicted_from_two_as_the_documen
     timed = frame[frame["first_run"].isna()]  # without sweeps of bits, which time little
     found = scaling.held_out(scaling.models_of(columns, timed))
     page = (root / "docs" / "algorithms.md").read_text()
-    rows = re.findall(
-        r"^\| `(\w+)`(?:, end to end)?(, noise above 15 %)? \| (\d+ \| [\d.]+ % \| [\d.]+ %) \| ([\d.]+ %) \|$",
-        page,
-        re.M,
-    )
+    errors_and_noise = r"(\d+ \| [\d.]+ % \| [\d.]+ %) \| ([\d.]+ %)"
+    rows = re.findall(rf"^\| `(\w+)`(?:, end to end)?(, noise above 15 %)? \| {errors_and_noise} \|$", page, re.M)
     found = found.assign(error=(found["predicted_seconds"] / found["seconds"] - 1).abs(), noisy=found["noise"] > 0.15)
     stated = {(name, bool(noisy)): (errors, noise) for name, noisy, errors, noise in rows}
-    assert stated == {
-        key: (
-            f"{len(own)} | {percent(own['error'].median())} | {percent(own['error'].max())}",
-            percent(own["noise"].median()),
-        )
-        for key, own in found.groupby(["algorithm", "noisy"])
-    }
+    for key, own in found.groupby(["algorithm", "noisy"]):
+        error, noise = own["error"], percent(own["noise"].median())
+        assert stated.pop(key) == (f"{len(error)} | {percent(error.median())} | {percent(error.max())}", noise)
+    assert not stated
     quiet = found[~found["noisy"] & (found["operation"] == "matmul")].groupby("algorithm")["error"]
     assert quiet.median().max() <= 0.035 and quiet.max().max() <= 0.15

@@ -8,14 +8,13 @@ import sys
 import pytest
 import timings
 from test_main import ASCII
-from timings import FAIL, measurement, visit_samples
+from timings import FAIL, timed
 
 from hpcmm import analysis
 from hpcmm.analysis import scaling
 from hpcmm.analysis.why import Known
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
-from hpcmm.model.measurement import Point
 from hpcmm.report import answer, opening, page
 from hpcmm.system import streams
 
@@ -24,11 +23,9 @@ GPU = {"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}
 
 def product(name, seconds, dtype="float32", n=512, verdict=timings.PASS, scatter=0.001):
     """A point and its baseline, ``cublas`` in 1 ms, over nine visits."""
-    point = Point("matmul", name, (n,) * 3, dtype, 1, {"alpha": 1.0, "beta": 0.0})
-    times = [seconds * (1 + scatter * (i - 4)) for i in range(9)]
-    own = measurement(point, samples=visit_samples(times), verdict=verdict)
-    beside = visit_samples([1e-3 * (1 + scatter * (4 - i)) for i in range(9)])
-    return [own, dataclasses.replace(measurement(point, samples=beside), contender="cublas", baseline=True)]
+    point, spread = timings.product(name, n, dtype), [1 + scatter * (i - 4) for i in range(9)]
+    beside = timed(point, 1e-3, "cublas", spread[::-1])
+    return [timed(point, seconds, spread=spread, verdict=verdict), beside]
 
 
 def written(folder, rows, omitted=()):
@@ -71,10 +68,10 @@ def test_the_answer_has_the_fastest_rung_of_each_type_its_ratio_and_whether_to_b
 def test_many_types_share_the_last_line_with_both_libraries_and_the_gpu():
     types = ("float32", "float64", "float16", "bfloat16", "int8")
     rows = {"size": [each for dtype in types for each in product("naive", 8e-4, dtype)]}
-    columns = timings.merged((GPU, rows))
+    lines = answer.answer(*timings.analysed((GPU, rows)))
     end = "1.25× cublas, tuned cublaslt not measured"
     line = f"bfloat16 at 512: naive 336 GFLOP/s, {end}; int8 at 512: naive 336 GOP/s, {end}"
-    assert answer.answer(columns, analysis.measurements(columns))[3].replace(" on the NVIDIA H100", "") == line
+    assert lines[3].replace(" on the NVIDIA H100", "") == line
 
 
 def test_the_answer_is_of_the_machine_with_which_the_page_begins_and_judges_it_alone():
@@ -82,8 +79,7 @@ def test_the_answer_is_of_the_machine_with_which_the_page_begins_and_judges_it_a
     fast = product("naive", 1e-4, scatter=0.1)
     slow = [*product("naive", 8e-4), *product("large_thread_tile", 9e-4)]
     machines = [({"gpus": [{"name": name}]}, {"size": own}) for name, own in (("Fast", fast), ("Slow", slow))]
-    columns = timings.merged(*machines)
-    frame = analysis.measurements(columns)
+    columns, frame = timings.analysed(*machines)
     first, noise, counts = answer.answer(columns, frame)
     assert first.startswith("float32 at 512 on the Slow: naive 336 GFLOP/s")
     assert noise.startswith("Quiet enough to believe: ")
@@ -120,8 +116,8 @@ def test_only_takes_significant_differences(said, only, name):
 
 
 def test_a_ratio_to_the_textbook_is_not_said_to_be_to_the_library(said):
-    point = dataclasses.replace(product("cublas", 1e-3)[0].point, algorithm="ring", ranks=2)
-    rows = [measurement(point, algorithm=each, samples=visit_samples([1e-3] * 9)) for each in ("ring", "scatter")]
+    point = timings.product("cublas", 512, ranks=2, algorithm="ring")
+    rows = [timed(point, 1e-3, algorithm=each) for each in ("ring", "scatter")]
     caption, *lines = said([rows], "size", columns=500)
     assert "; ring: relative to scatter with the same rung;" in caption and "1.00×" in lines[-2]
 
