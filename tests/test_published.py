@@ -13,12 +13,11 @@ import published
 import pytest
 import timings
 import yaml
-from timings import kernel_samples, took
+from timings import analysed, cells, kernel_samples, product, took
 
 from hpcmm import analysis, store
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
-from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import drawing, formats
 
@@ -113,16 +112,13 @@ def test_the_atlas_has_the_lead_over_the_faster_library_by_kind_of_shape(tmp_pat
     rows = []
     for m, best, cublas, cublaslt in ((100, 1.0, 1.2, 1.1), (200, 1.0, 0.9, 2.0), (300, 1.0, 1.1, 1.1)):
         for name, seconds in (("best", best), ("cublaslt", cublaslt)):
-            point = Point("matmul", name, (m, 50, 70), "float32", 1)
+            point = product(name, (m, 50, 70))
             rows += [took(point, seconds), took(point, cublas, "cublas")]
     assert published.atlas.section(tmp_path, published._table) == ""
     columns = timings.merged(({"gpus": [{"name": "H200"}]}, {"any_size": rows}))
     store.write_groups(tmp_path / published.atlas.FILE, columns)
     text = published.atlas.section(tmp_path, published._table)
-    cells = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| float")
-    ]
-    assert cells == [
+    assert cells(text, "| float") == [
         ["float32", "`best`", "any", "3 of 3", "1.03", "0.900", "33 %"],
         ["float32", "200 × 50 × 70", "0.900", ""],
     ]
@@ -131,23 +127,17 @@ def test_the_atlas_has_the_lead_over_the_faster_library_by_kind_of_shape(tmp_pat
 
 def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
     """Measurements of rungs at a size, each with cuBLAS beside it."""
-    rows = []
-    for name, each in seconds.items():
-        point = Point("matmul", name, (n, n, n), dtype, 1)
-        rows.append(took(point, each))
-        if name != "cublas":
-            rows.append(took(point, seconds["cublas"], "cublas"))
-    return rows
+    own = [took(product(name, n, dtype), each) for name, each in seconds.items()]
+    return own + [took(row.point, seconds["cublas"], "cublas") for row in own if not row.baseline]
 
 
 def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung():
     rows = ladder_of("bfloat16", warp_mma=8.0, mma_tiled=2.0, best=1.0, cublas=1.6)
-    columns = timings.merged(({"gpus": [{"name": "H200"}]}, {"ladder_16_bit": rows}))
-    text = published.sixteen_bit(columns, analysis.measurements(columns))
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
-    assert [cell[0] for cell in cells] == ["`warp_mma`", "`mma_tiled`", "`best`", "`cublas`"]
-    assert [cell[3] for cell in cells] == ["", "4.00", "", ""], "best and the library are no steps"
-    assert [cell[4].split()[0] for cell in cells] == ["0.200", "0.800", "1.60", "1.00"]
+    text = published.sixteen_bit(*analysed(({"gpus": [{"name": "H200"}]}, {"ladder_16_bit": rows})))
+    names, _, _, steps, ratios, *_ = zip(*cells(text, "| `"), strict=True)
+    assert names == ("`warp_mma`", "`mma_tiled`", "`best`", "`cublas`")
+    assert steps == ("", "4.00", "", ""), "best and the library are no steps"
+    assert [cell.split()[0] for cell in ratios] == ["0.200", "0.800", "1.60", "1.00"]
     assert text.endswith("in bfloat16 at 8192. GPU: H200.")
     assert published.sixteen_bit(EMPTY, analysis.measurements(EMPTY)) == ""
 
@@ -159,11 +149,10 @@ def test_the_fastest_rungs_name_their_gpu_and_libraries():
     runs += [({"gpus": [{"name": "H100"}], "utc": "2"}, {"ladder_16_bit": other})]
     small = ladder_of("bfloat16", 2048, tma=1e-2, cublas=1e-2)  # the largest size of its sweep, not of the type
     runs += [({"gpus": [{"name": "H200"}], "utc": "3"}, {"size_16_bit": small})]
-    columns = timings.merged(*runs)
-    rows = published.fastest(columns, analysis.measurements(columns)).splitlines()[2:-2]
-    found = [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
-    assert sorted(found) == [("H100", "`persistent`"), ("H200", "`naive`"), ("H200", "`tensor_core`")]
-    assert [row.split("|")[-2].split()[-2:] for row in rows if "`naive`" in row] == [["cublaslt", "13.10.2"]]
+    _, _, *rows = cells(published.fastest(*analysed(*runs)))
+    found = sorted((row[1], row[4], *row[-1].split()[-2:]) for row in rows)
+    assert [each[:2] for each in found] == [("H100", "`persistent`"), ("H200", "`naive`"), ("H200", "`tensor_core`")]
+    assert found[1][2:] == ("cublaslt", "13.10.2")
 
 
 @pytest.mark.slow
@@ -180,7 +169,7 @@ def test_publishing_writes_a_small_folder(done):
 def test_publishing_keeps_the_newest_measurement_of_a_point():
     """Of the same kind of machine; a point that was not measured again stays."""
     old, new = ({"utc": f"2026-01-0{day}", "gpus": [{"name": "H100"}]} for day in (1, 2))
-    both, once = (took(Point("matmul", "naive", (n,) * 3, "float32", 1, tile=8), 1.0) for n in (64, 128))
+    both, once = (took(product(n=n, tile=8), 1.0) for n in (64, 128))
     again = dataclasses.replace(both, samples=kernel_samples([3.0]))
     columns = timings.merged((old, {"tile": [both, once]}), (new, {"tile": [again]}))
     frame = analysis.measurements(published.newest(columns))
@@ -210,12 +199,12 @@ def test_the_numbers_are_from_the_file(done, modelled):
         times = samples["total" if call else "kernel"][own & (samples["call"] == call)]
         return median(times)
 
-    def cells(pattern):
+    def line(pattern):
         """The cells of the first line that begins like this."""
-        return next(line for line in text.splitlines() if re.match(rf"\| {pattern}", line)).split("|")
+        return re.search(rf"^\| {pattern}.*", text, re.MULTILINE)[0].split("|")
 
-    fast, steps = seconds("ladder", "asynchronous", dtype="float32"), cells("`asynchronous` +\\| product")
-    shown = cells("`asynchronous` +\\| GPU")
+    fast, steps = seconds("ladder", "asynchronous", dtype="float32"), line("`asynchronous` +\\| product")
+    shown = line("`asynchronous` +\\| GPU")
     assert "float32 TFLOP/s" in text and float(shown[4]) == pytest.approx(2 * 4096**3 / fast / 1e12, rel=6e-3)
     (ratio,) = re.findall(r"[\d.]+", shown[5])  # a point with one visit has no interval
     assert 0 < float(ratio) < 1
@@ -224,17 +213,17 @@ def test_the_numbers_are_from_the_file(done, modelled):
     assert of.strip() == "`warp_tiled`"
 
     slow, fast = (seconds("reduction_ladder", name, dtype="int32") for name in ("divergent", "one_launch"))
-    assert float(cells("`one_launch`")[5]) == pytest.approx(slow / fast, rel=6e-3)
+    assert float(line("`one_launch`")[5]) == pytest.approx(slow / fast, rel=6e-3)
 
     pinned, pageable = (seconds("transfer", "cublas", 1, n=2048, pinned=float(kind)) for kind in (True, False))
-    assert float(cells("cublas +\\| +2048 ")[6]) == pytest.approx(pageable / pinned, rel=6e-3)
+    assert float(line("cublas +\\| +2048 ")[6]) == pytest.approx(pageable / pinned, rel=6e-3)
 
     rungs = [each.name for each in OPERATIONS["vector_add"].ladder if each.device == "cuda" and not each.library]
     best = min(rungs, key=lambda name: seconds("vector_add", name, n=2**28, dtype="int32"))
-    assert any(f"`{best}`" in cell for cell in cells("vector_add"))  # the GPU's is first
+    assert any(f"`{best}`" in cell for cell in line("vector_add"))  # the GPU's is first
 
-    line = next(line for line in text.splitlines() if "float32 TFLOP/s" in line and "1 GPU" in line)
-    assert [head.strip() for head in line.split("|")[4:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
+    head, *_ = (head for head in cells(text) if "1 GPU" in head and "float32 TFLOP/s" in " ".join(head))
+    assert head[3:] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
 
 
 @pytest.mark.slow
@@ -244,7 +233,7 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     monkeypatch.setattr(published, "REFERENCE", reference)
     copy_of_pages(tmp_path)
     names = ("naive", "tiled_padded", "conflict_free")  # as few rungs as have a figure
-    rows = [took(Point("matmul", name, (64,) * 3, "float32", 1, tile=8), 1e-3) for name in names]
+    rows = [took(product(name, tile=8), 1e-3) for name in names]
     published.main([str(timings.write(tmp_path / "timings.h5", {"ladder": rows}))])
     made = [tmp_path / "README.md", *(reference / name for name in ("report.html", "ladder.svg"))]
     first = [path.read_bytes() for path in made]
@@ -260,36 +249,25 @@ def test_a_step_is_of_the_gpu_with_the_most_of_its_rungs_and_names_another_than_
     own = ladder_of("float32", naive=8.0, tiled_exact=4.0, tiled_padded=4.0, tiled_uncoalesced=8.0, cublas=1.0)
     other = ladder_of("float32", tiled_uncoalesced_b=5.0, tiled_padded=4.0, tiled_uncoalesced=8.0, cublas=1.0)
     runs = [({"gpus": [{"name": name}], "utc": name}, {"ladder": rows}) for name, rows in (("A", own), ("B", other))]
-    columns = timings.merged(*runs)
-    frame = analysis.measurements(columns)
-    text = published.step("in_the_tile")(columns, frame)
+    both, step = analysed(*runs), published.step("in_the_tile")
+    text = step(*both)
     assert text.endswith("\n\nGPU: B.") and "`tiled_uncoalesced_b`" in text
-    alone = timings.merged(runs[0])
-    assert "GPU" not in published.step("in_the_tile")(alone, analysis.measurements(alone))
-    assert published.step("naive")(columns, frame) == ""  # naive_unguarded is missing
+    assert "GPU" not in step(*analysed(runs[0]))
+    assert published.step("naive")(*both) == ""  # naive_unguarded is missing
 
 
 def test_sweeps_of_several_revisions_are_listed():
-    row, two = (took(Point("matmul", "naive", (64,) * 3, "float32", ranks, tile=8), 1.0) for ranks in (1, 2))
-    on_cpu = took(Point("matmul", "serial", (64,) * 3, "float32", 1), 1.0)
+    row, two = (took(product(ranks=ranks, tile=8), 1.0) for ranks in (1, 2))
     old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12, "dirty": day == 2} for day in (1, 2))
     gpus = {"gpus": [{"name": "H200"}]}
     runs = [(new | gpus, {"ladder": [row]}), (old | gpus, {"size": [row], "ladder": [row], "tile": [two]})]
-
-    def shown(columns):
-        return published.run(columns, analysis.measurements(columns))
-
-    def cells(text):
-        rows = [line for line in text.splitlines() if line.startswith("|")][2:]
-        return [tuple(cell.strip() for cell in row.split("|")[1:-1]) for row in rows]
-
-    text = shown(timings.merged(*runs, (old, {"cpu_ladder": [on_cpu]})))
+    text = published.run(*analysed(*runs, (old, {"cpu_ladder": [took(product("serial"), 1.0)]})))
     assert "several revisions" in text
-    assert cells(text) == [
-        ("2222222 with uncommitted changes", "H200", "`ladder`"),
-        ("1111111", "2 × H200 and CPU", "`cpu_ladder`, `size`, `tile`"),
+    assert cells(text)[2:] == [
+        ["2222222 with uncommitted changes", "H200", "`ladder`"],
+        ["1111111", "2 × H200 and CPU", "`cpu_ladder`, `size`, `tile`"],
     ]
-    alone = shown(timings.merged(runs[1]))
+    alone = published.run(*analysed(runs[1]))
     assert "3 points" in alone and "revisions" not in alone
 
 

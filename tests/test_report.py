@@ -3,6 +3,7 @@
 import base64
 import csv
 import gzip
+import itertools
 import json
 import math
 import re
@@ -17,13 +18,13 @@ import pytest
 import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, took, visit_samples
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, timed, took, total
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis.why import Known
 from hpcmm.bench import profiling
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
-from hpcmm.model.measurement import Point, Profile
+from hpcmm.model.measurement import Profile
 from hpcmm.operations import OPERATIONS, shapes
 from hpcmm.report import answer, chapters, drawing, formats, hardware, page, vega
 from hpcmm.report.chapters import sizes
@@ -128,11 +129,7 @@ def built(tmp_path_factory):
         of_rate(product("cublas", 128), 51234.5),
         of_rate(product("cublas", 128, "float64", 2), 12.0),
     ]
-    lengths = {"divergent": 8.0e-3, "sequential": 2.0e-3, "cub": 0.5e-3}
-    ladder = [
-        measurement(Point("sum", name, (2**22,), "int32", 1), samples=visit_samples([t] * 6))
-        for name, t in lengths.items()
-    ]
+    ladder = [timed(total(name), t) for name, t in (("divergent", 8e-3), ("sequential", 2e-3), ("cub", 0.5e-3))]
     path = timings.write(folder / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, UNMEASURED)
     assert report.build(path, folder / "results")[0] == folder / "results" / "report.html"
     return folder / "results"
@@ -143,8 +140,8 @@ def markdown(path: Path) -> str:
 
 
 def markdown_rows(path: Path) -> list[list[str]]:
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in markdown(path).splitlines() if line[:1] == "|"]
-    return [rows[0], *rows[2:]]
+    head, _, *rows = timings.cells(markdown(path))
+    return [head, *rows]
 
 
 def html_of(results: Path) -> str:
@@ -230,9 +227,7 @@ def test_size_table_has_rate_ratio_and_verdict(built):
     assert ("", "400 GFLOP/s baseline PASS 1e-08") in shown
     assert ("", "51.2 baseline PASS 1e-08") in shown
     text = markdown(built / "tables" / "size.md")
-    assert re.search(
-        r"\| 64 +\| +\| +100 GFLOP/s \(0\.250× PASS 1e-08\) \| +400 GFLOP/s \(baseline PASS 1e-08\) \|", text
-    )
+    assert ["64", "", "100 GFLOP/s (0.250× PASS 1e-08)", "400 GFLOP/s (baseline PASS 1e-08)"] in timings.cells(text)
     assert "**TFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5; library: cublas**" in text
     assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
 
@@ -324,12 +319,9 @@ def test_gpus_of_several_machines_are_counted_once():
         return {"host": host, "gpus": [{"name": name, "uuid": uuid} for uuid in uuids]}
 
     assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
-    together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]
-    assert together == ["3 × H200 in total"]
-    assert dict(page.conditions([run("a", "1", "2"), run("b", "3", name="H100")]))["GPU"] == [
-        "2 × H200",
-        "1 × H100 in total",
-    ]
+    assert dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"] == ["3 × H200 in total"]
+    runs = run("a", "1", "2"), run("b", "3", name="H100")
+    assert dict(page.conditions(runs))["GPU"] == ["2 × H200", "1 × H100 in total"]
 
 
 def test_the_page_is_one_offline_file_under_1_mb(built):
@@ -342,9 +334,7 @@ def test_the_page_is_one_offline_file_under_1_mb(built):
         assert attributes.get("href", "#").startswith("#"), tag
         assert not [name for name in attributes if name.startswith("on")]
     assert "url(" not in "".join(found.styles) and "@import" not in "".join(found.styles)
-    (policy,) = [
-        a["content"] for t, a in found.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"
-    ]
+    (policy,) = [a["content"] for _, a in found.tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'") and "http" not in policy
 
 
@@ -361,9 +351,8 @@ def test_the_page_says_which_variants_are_deterministic(built):
     page = Page(html_of(built))
     assert "cublas cuda cuBLAS, without TF32 or sums rounded to 16 bits (baseline) yes" in page.text
     assert "numpy cpu NumPy's BLAS (baseline) not promised" in page.text
-    assert (
-        "one_launch cuda 16 bytes per load; the last block combines the results of all, in fixed order yes" in page.text
-    )
+    text = "one_launch cuda 16 bytes per load; the last block combines the results of all, in fixed order yes"
+    assert text in page.text
 
 
 def test_each_figure_has_its_rates_and_a_file(built):
@@ -377,11 +366,8 @@ def test_each_figure_has_its_rates_and_a_file(built):
 
 
 def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
-    rows = [
-        took(product("cublas"), [1e-6] * 30),
-        measurement(product("cublas", 128), samples=visit_samples([1e-6, 1.1e-6, 1.2e-6])),
-        took(product("cublas", 256), [1e-6] * 3),
-    ]
+    rows = [took(product("cublas", n), [1e-6] * 30) for n in (64, 256)]
+    rows.insert(1, timed(product("cublas", 128), 1e-6, spread=(1.0, 1.1, 1.2)))
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     (chart,) = Page(html_of(tmp_path)).charts
     one, three, _ = chart["records"]
@@ -426,20 +412,11 @@ def test_a_map_has_a_point_for_each_of_many_shapes_with_the_lead_over_the_faster
 
 
 def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
-    rows = [
-        of_rate(product(v, n, **({"tile": tile} if tile else {})), 1.0 + tile)
-        for n in (64, 128, 256)
-        for v, tiles in [
-            ("naive", (8, 16, 32)),
-            ("tiled_padded", (8, 16, 32)),
-            *((v, (0,)) for v in ("serial", "numpy", "cublas")),
-        ]
-        for tile in tiles
-    ]
+    rungs = [*itertools.product(("naive", "tiled_padded"), (8, 16, 32)), ("serial", 0), ("numpy", 0), ("cublas", 0)]
+    rows = [of_rate(product(name, n, tile=tile), 1.0 + tile) for n in (64, 128, 256) for name, tile in rungs]
     (series,) = analysis.series(timings.derived(*rows))
     (drawn,) = sizes.rate_against_size(series)
-    chart = drawn.spec
-    encodings = [layer["encoding"] for layer in chart["layer"]]
+    encodings = [layer["encoding"] for layer in drawn.spec["layer"]]
     (shape,) = [e["shape"]["scale"] for e in encodings if "shape" in e]
     color = next(e["color"]["scale"] for e in encodings if "color" in e)
     style = {label: (c, s) for label, c, s in zip(color["domain"], color["range"], shape["range"], strict=True)}
@@ -593,9 +570,7 @@ def test_provenance_nested_too_deeply_is_ignored(command, tmp_path, provenance):
 
 def test_many_points_give_an_overview_and_a_page_of_each_sweep(tmp_path, monkeypatch, command):
     rows = [of_rate(product("naive", n, tile=8), 10.0 * n) for n in (64, 128)]
-    sums = [
-        measurement(Point("sum", "sequential", (2**n,), "int32", 1), samples=visit_samples([2] * 6)) for n in (5, 6)
-    ]
+    sums = [timed(total(n=2**n), 2.0) for n in (5, 6)]
     wrong = measurement(product("naive_unguarded", 129, tile=8), verdict=FAIL)
     path = timings.write(tmp_path / "timings.h5", {"size": rows, "sums": sums, "guard": [wrong]}, PROVENANCE)
     warnings = []
@@ -674,10 +649,8 @@ def test_scaling_table_groups_types_and_has_no_empty_column(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
     assert head == ["Scaling", "n", "Variant", "Ranks", "Kernel alone", "Speedup", "Efficiency"]
-    assert [line[2:4] for line in lines] == [
-        *(["cublas, float32", "1"], ["", "2"], ["", "4"]),
-        *(["cublas, float64", "1"], ["", "2"], ["", "4"]),
-    ]
+    assert [line[3] for line in lines] == ["1", "2", "4"] * 2
+    assert [line[2] for line in lines] == ["cublas, float32", "", "", "cublas, float64", "", ""]
     assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
 
 
@@ -700,10 +673,8 @@ def test_each_type_has_predictions_of_its_largest_product(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
     assert len(lines) == 12 and {line[4] for line in lines} == {"1", "2", "4", "8", "16", "32"}
-    assert [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"] == [
-        ("", "", "128 s"),
-        ("", "", "64.0 s"),
-    ]
+    measured = [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"]
+    assert measured == [("", "", "128 s"), ("", "", "64.0 s")]
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
 
 
@@ -714,8 +685,8 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
     assert head == ["n", "Variant", "Timed", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
     named = [("cublas staged", "end to end"), ("cublas resident", "kernel alone")]
     assert [(line[1], line[2]) for line in lines if line[1]] == named
-    with (tmp_path / "tables" / "size.predictions.csv").open() as file:
-        assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
+    rows = read_csv(tmp_path / "tables" / "size.predictions.csv")
+    assert {(row["label"], row["of"]) for row in rows} == set(named)
 
 
 def test_without_one_rank_there_is_no_efficiency(tmp_path):
@@ -726,11 +697,7 @@ def test_without_one_rank_there_is_no_efficiency(tmp_path):
 
 
 def test_settings_of_one_sweep_have_separate_tables(tmp_path):
-    rows = [
-        of_rate(Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
-        for beta in (0.0, 1.0)
-        for n in (64, 128, 256)
-    ]
+    rows = [of_rate(product("cublas", n, beta=beta), 1.0) for beta in (0.0, 1.0) for n in (64, 128, 256)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     drawn = sorted(p.name for p in (tmp_path / "figures").iterdir())
     assert drawn == ["size-float32-r1-2-rate.svg", "size-float32-r1-rate.svg"]
@@ -752,8 +719,7 @@ def test_resource_tables(tmp_path):
         of_rate(product("asynchronous", 4096), 1.0, resources=ring),
         of_rate(product("cublas", 4096), 1.0),
     ]
-    total = kernel(HOPPER, (128, 1), 16, registers=16, shared_bytes=512)
-    sums = [measurement(Point("sum", "sequential", (2**22,), "int32", 1), resources=total)]
+    sums = [measurement(total(), resources=kernel(HOPPER, (128, 1), 16, registers=16, shared_bytes=512))]
     provenance = {"gpus": [GPU | {"uuid": "a"}, GPU | {"uuid": "b"}]}
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows, "sum": sums}, provenance), tmp_path)
     head, first, second, third = markdown_rows(tmp_path / "tables" / "matmul.resources.md")
@@ -787,8 +753,8 @@ def test_resource_tables(tmp_path):
 
 def with_profile(path: Path, profiles, reasons=()) -> Path:
     """A timings file of a product and a sum, with profiles or the reasons for their absence."""
-    rows = [of_rate(product("cublas"), 1.0)], [measurement(Point("sum", "cub", (2**22,), "float32", 1))]
-    measured = timings.write(path.with_name("measured.h5"), {"size": rows[0], "sum": rows[1]})
+    rows = {"size": [of_rate(product("cublas"), 1.0)], "sum": [measurement(total("cub", dtype="float32"))]}
+    measured = timings.write(path.with_name("measured.h5"), rows)
     store.write_profiles(path.with_name("counted.h5"), "matmul", {}, profiles)
     timings.merge([measured, path.with_name("counted.h5")], path, unprofiled=reasons)
     return path
@@ -797,10 +763,11 @@ def with_profile(path: Path, profiles, reasons=()) -> Path:
 def test_profile_table_from_real_profiler_output(tmp_path):
     answer = Path(__file__).with_name("nsight_compute.csv").read_text()
     naive, _, uncoalesced, _, _, _, conflict, *_, library = profiling.kernels(answer)
-    verdict = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
     seen = [("cublas", library), ("naive", naive), ("uncoalesced", uncoalesced), ("bank_conflict", conflict)]
     waits = {"warp_cycles": 10.0, "stall_barrier": 4.0, "stall_wait": 3.0, "stall_membar": 0.0}
-    profiles = [Profile(product(name, 1024), verdict, kernel.name, 1, kernel.counters | waits) for name, kernel in seen]
+    profiles = [
+        Profile(product(name, 1024), timings.PASS, kernel.name, 1, kernel.counters | waits) for name, kernel in seen
+    ]
     profiles.append(Profile(product("tiled_exact", 1024, tile=16), FAIL))
     reasons = [{"operation": "sum", "reason": "no <ncu>"}]
     results = report.build(with_profile(tmp_path / "t.h5", profiles, reasons), tmp_path)[0].parent
@@ -897,9 +864,8 @@ def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
 
 
 def test_each_rate_has_its_fraction_of_the_limit(tmp_path):
-    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = [of_rate(product(v, 64, tile=8), rate) for v, rate in (("naive", 64.0), ("tiled_padded", 128.0))]
-    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}, {"gpus": [gpu]}), tmp_path)
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}, {"gpus": [timings.SMALL]}), tmp_path)
     head, first, second = markdown_rows(tmp_path / "tables" / "one.ladder.md")
     assert (head[7], first[7], second[7]) == ("Of limit", "25 % (float32 FMA units)", "50 % (float32 FMA units)")
     assert "64.0 (25 % PASS 1e-08)" in (tmp_path / "tables" / "one.md").read_text("utf-8")
@@ -931,17 +897,11 @@ def test_findings_and_reasons_are_on_the_page_and_nothing_about_an_unknown_gpu(b
 
 
 def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
-    gpu = {"gpus": [{"name": "H200"}]}
-    runs = [
-        {"cpu": {"model": "Model T", "cores": 2}, "utc": "2026-01-01", **gpu},
-        {"cpu": {"model": "Model T", "cores": 2}, "utc": "2026-01-02", **gpu},
-        {"cpu": {"model": "Model S", "cores": 2}, "utc": "2026-01-03", **gpu},
-    ]
-    paths = []
-    for i, (run, rate) in enumerate(zip(runs, (101.0, 200.0, 300.0), strict=True)):
-        (tmp_path / str(i)).mkdir()
-        paths.append(timings.write(tmp_path / str(i) / "t.h5", {"size": [of_rate(product(), rate)]}, run))
-    timings.merge(paths, tmp_path / "timings.h5")
+    runs = []
+    for day, (model, rate) in enumerate((("T", 101.0), ("T", 200.0), ("S", 300.0)), 1):
+        run = {"cpu": {"model": f"Model {model}", "cores": 2}, "utc": f"2026-01-0{day}", "gpus": [{"name": "H200"}]}
+        runs.append((run, {"size": [of_rate(product(), rate)]}))
+    store.write_groups(tmp_path / "timings.h5", timings.merged(*runs))
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
     assert "The runs are from 2 kinds of machine." in text
@@ -964,8 +924,7 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     path = timings.write(tmp_path / "none.h5", {"size": rows[:1]})  # more visits would not help either
     made, _ = report.build(path, tmp_path)
     assert "No measurements. none.h5 has no measured point; the reasons ." in Page(html_of(made.parent)).text
-    columns = store.read(path)
-    (line,) = answer.answer(columns, analysis.measurements(columns))
+    (line,) = answer.answer(*timings.analysed(({}, {"size": rows[:1]})))
     assert line == "1 point: 0 PASS, 1 not measured: tried 2 times: no room."
 
 
@@ -982,7 +941,7 @@ def first_sweeps(columns) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path):
+def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views():
     published = store.read(Path(__file__).parents[1] / "results" / "reference" / "timings.h5")
     before = first_sweeps(published)
     assert {"ladder", "reductions", "ranks", "sizes"} <= set(before)
@@ -994,7 +953,7 @@ def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path)
 
     rungs = [each.name for each in OPERATIONS["matmul"].ladder if each.device == "cuda" and "float32" in each.dtypes]
     sums = [each.name for each in OPERATIONS["sum"].ladder if each.device == "cuda" and not each.library]
-    of_sum = [Point("sum", name, (2**24,), "int32", ranks) for name in sums for ranks in (1, 2, 4)]
+    of_sum = [total(name, 2**24, ranks=ranks) for name in sums for ranks in (1, 2, 4)]
     ring = [product("best", 4096, "float32", n, "ring") for n in (2, 4)]
     second = {
         "rungs_of_ranks": [once(product(name, 2048, ranks=ranks)) for name in rungs for ranks in (1, 2, 4)],
@@ -1004,10 +963,6 @@ def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path)
         "a_sum": [once(each) for each in of_sum if each.ranks == 1],
         "a_ring": [once(each) for each in ring],
     }
-    other = {
-        "utc": "2026-12-01",
-        "cpu": {"model": "Model T", "cores": 64},
-        "gpus": [{"name": "NVIDIA H100 80GB HBM3"}] * 4,
-    }
-    timings.write(tmp_path / "second.h5", second, other)
-    assert first_sweeps(store.merged([published, store.read(tmp_path / "second.h5")], [])) == before
+    gpus = [{"name": "NVIDIA H100 80GB HBM3"}] * 4
+    other = {"utc": "2026-12-01", "cpu": {"model": "Model T", "cores": 64}, "gpus": gpus}
+    assert first_sweeps(store.merged([published, timings.columns(second, other)], [])) == before

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timings
 
 from hpcmm import store
 from hpcmm.model.capabilities import CAPABILITIES, capability
@@ -14,8 +15,7 @@ from hpcmm.model.capabilities import CAPABILITIES, capability
 
 def table(*heads: str) -> list[list[str]]:
     """Return the cells of a table of the page, by the first of its heads, and those of the tables behind it."""
-    lines = (Path(__file__).parents[1] / "docs" / "by-hand.md").read_text("utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    cells = timings.cells((Path(__file__).parents[1] / "docs" / "by-hand.md").read_text("utf-8"))
     (first,) = (i for i, line in enumerate(cells) if line[: len(heads)] == list(heads))
     return cells[first + 2 :]
 

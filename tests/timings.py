@@ -188,6 +188,11 @@ def analysed(*runs) -> tuple[store.Groups, pd.DataFrame]:
     return columns, analysis.measurements(columns)
 
 
+def cells(text: str, begin: str = "|") -> list[list[str]]:
+    """The cells of the lines of a table in Markdown that begin like this."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith(begin)]
+
+
 def page_of(path: Path) -> str:
     """Return a page; one of the report with all its views and figures, which its script inserts when they are shown."""
     text = path.read_text("utf-8")
