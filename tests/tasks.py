@@ -35,16 +35,6 @@ def task(
     )
 
 
-def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] | None = None, **more) -> Task:
-    """Return the task whose inputs are ``arrays``."""
-    sizes = {}
-    for operand in operation.operands:
-        if operand.name in arrays:
-            sizes |= dict(zip(operand.dimensions, arrays[operand.name].shape, strict=True))
-    shape = tuple(sizes[name] for name in operation.dimensions)
-    return task(operation, shape, str(arrays[operation.operands[0].name].dtype), scalars, **more)
-
-
 def tabled(name: str, *tiles: list, constants: Mapping[str, int] | None = None, **of_task: int) -> Tabled:
     """Return the geometry of a rung with other tiles, constants and macros of a task than in its table.
 
