@@ -87,9 +87,7 @@ def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, n
     with pytest.raises(ConfigError) as refusal:
         make(changed(changes))
     message = str(refusal.value)
-    assert "\n" not in message
-    for part in named:
-        assert part in message
+    assert "\n" not in message and all(part in message for part in named), message
 
 
 def test_all_errors_are_reported_at_once():
@@ -122,9 +120,8 @@ def test_all_but_the_sweeps_has_a_default(scale):
     sweeps = {"sum": {"operation": "sum", "sizes": [1000]}}
     short = make({"sweeps": sweeps} | ({"scale": "full"} if scale == "full" else {}))
     assert short == make(config | {"sweeps": sweeps})
-    assert make({"sweeps": sweeps, "measuring": {"seed": 7}, "scale": scale}).measuring == dataclasses.replace(
-        short.measuring, seed=7
-    )
+    other = make({"sweeps": sweeps, "measuring": {"seed": 7}, "scale": scale})
+    assert other.measuring == dataclasses.replace(short.measuring, seed=7)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -175,20 +172,17 @@ def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
             problem, next_problem = plan.problem_of(part.points[-1]), plan.problem_of(following.points[0])
             together = [point for point in one.points if plan.problem_of(point) == next_problem]
             if problem == next_problem:  # only what is too long for one job is measured in two
-                assert sum(point_seconds(p, whole.measuring) for p in together) > (
-                    60 * minutes - STARTUP_SECONDS
-                ) - input_seconds(together[0])
+                alone = sum(point_seconds(each, whole.measuring) for each in together)
+                assert STARTUP_SECONDS + input_seconds(together[0]) + alone > 60 * minutes
             else:  # nor is a job shorter than it could be
-                needed = sum(following.predicted[: len(together)])
-                assert part.seconds + needed > 60 * minutes
+                assert part.seconds + sum(following.predicted[: len(together)]) > 60 * minutes
 
 
 @pytest.mark.parametrize("minutes", [0.1, 1, 2, 5, 60])
 def test_batches_share_a_job_up_to_its_length(minutes):
     planned = make(changed(sweeps__size__sizes=[64, 128], backends="auto") | {"job_minutes": minutes})
-    assert sorted(batch.name for job in planned.jobs for batch in job.batches) == sorted(
-        batch.name for batch in planned.to_measure
-    )
+    names = sorted(batch.name for job in planned.jobs for batch in job.batches)
+    assert names == sorted(batch.name for batch in planned.to_measure)
     assert len({job.name for job in planned.jobs}) == len(planned.jobs)
     for job in planned.jobs:
         assert {(batch.device, batch.ranks) for batch in job.batches} == {(job.device, job.ranks)}
@@ -204,27 +198,24 @@ def test_an_optional_package_has_jobs_of_its_own(monkeypatch):
     monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: True)
     sweep = {"operation": "matmul", "variants": ["cublas"], "algorithms": ["scatter", "cublasmp"], "ranks": [2]}
     planned = make({"job_minutes": 1000, "sweeps": {"one": sweep | {"sizes": [300]}, "two": sweep | {"sizes": [400]}}})
-    assert [[batch.name for batch in job.batches] for job in planned.jobs] == [
-        ["one/cuda-r2-1", "two/cuda-r2-1"],
-        ["one/cuda-r2-2", "two/cuda-r2-2"],
-    ]
+    names = [[batch.name for batch in job.batches] for job in planned.jobs]
+    assert names == [["one/cuda-r2-1", "two/cuda-r2-1"], ["one/cuda-r2-2", "two/cuda-r2-2"]]
 
 
 @given(operation=st.sampled_from(list(OPERATIONS.values())), size=st.integers(1, 4000), data=st.data())
 def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(operation, size, data):
     variant = data.draw(st.sampled_from(operation.ladder))
     dtype = data.draw(st.sampled_from(operation.dtypes_of(variant)))
-    measuring = MEASURING
 
-    def seconds(size, measuring=measuring):
+    def seconds(size, measuring=MEASURING):
         shape = (size,) * len(operation.dimensions)
         point = plan.Point(operation.name, variant.name, shape, dtype, 1, dict(operation.scalars))
         return input_seconds(point) + point_seconds(point, measuring)
 
     assert 0 < seconds(size) <= seconds(size + data.draw(st.integers(1, 100)))
-    assert seconds(size) <= seconds(size, dataclasses.replace(measuring, max_seconds=2 * measuring.max_seconds))
+    assert seconds(size) <= seconds(size, dataclasses.replace(MEASURING, max_seconds=2 * MEASURING.max_seconds))
     contenders = 1 if variant.baseline or not operation.baseline(variant.device, dtype) else 2
-    assert seconds(size) >= contenders * 3 * measuring.max_seconds
+    assert seconds(size) >= contenders * 3 * MEASURING.max_seconds
 
 
 @settings(max_examples=10)
@@ -310,9 +301,8 @@ def test_a_file_that_is_no_config_is_refused_with_name_and_line(tmp_path, text, 
         path.write_bytes(text)
     with pytest.raises(ConfigError) as refusal:
         read_config(path)
-    for part in ["mine.yaml: ", *named]:
-        assert part in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    message = str(refusal.value)
+    assert "\n" not in message and all(part in message for part in ["mine.yaml: ", *named]), message
 
 
 def test_whole_numbers_to_the_base_ten_are_read_as_they_are(tmp_path):
@@ -354,14 +344,11 @@ def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_with_one_gpu_points_for_two_are_left_out_unless_they_may_share_it(asked):
-    def unmeasured(**changes) -> dict[str, str]:
-        planned = make(changed(backends=asked, **changes), gpus=1)
-        assert "cuda" in devices(planned)
-        return {name: reason for name, reason in planned.unmeasured.items() if "cuda" in name}
-
     reason = "2 ranks need a GPU each and this machine has 1 (share_gpu: false)"
-    assert unmeasured() == {"size/cuda-r2-1": reason}
-    assert unmeasured(share_gpu=True) == {}
+    for more, expected in ({}, {"size/cuda-r2-1": reason}), ({"share_gpu": True}, {}):
+        planned = make(changed(backends=asked, **more), gpus=1)
+        assert "cuda" in devices(planned)
+        assert {name: why for name, why in planned.unmeasured.items() if "cuda" in name} == expected
 
 
 def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
@@ -417,10 +404,8 @@ def test_a_written_plan_is_read_unchanged(tmp_path, changes, gpus):
     planned = make(changed(**{"backends": "auto"} | changes), "" if gpus or "backends" in changes else NO_GPU, gpus)
     planned.write(tmp_path / "plan.json")
     again = plan.read(tmp_path / "plan.json")
-    assert again == planned
-    assert again.fingerprint == planned.fingerprint
-    keys = [point.key for point in again.batches[0].points]
-    assert keys == [point.key for point in planned.batches[0].points]
+    assert again == planned and again.fingerprint == planned.fingerprint
+    assert [point.key for point in again.batches[0].points] == [point.key for point in planned.batches[0].points]
 
 
 def test_a_damaged_plan_is_refused(tmp_path):
@@ -468,10 +453,8 @@ def test_a_plan_is_outdated_after_an_edit_of_a_value_in_its_config(tmp_path):
 def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_choice(monkeypatch):
     def points() -> dict[tuple[str, str], str]:
         planned = make(changed(backends="auto", sweeps__size__variants=["serial", "avx", "packed", "naive"]))
-        points, prints = (
-            [x for batch in planned.batches for x in getattr(batch, y)] for y in ("points", "fingerprints")
-        )
-        return {(point.variant, point.key): each for point, each in zip(points, prints, strict=True)}
+        each_batch = [zip(batch.points, batch.fingerprints, strict=True) for batch in planned.batches]
+        return {(point.variant, point.key): of for pairs in each_batch for point, of in pairs}
 
     monkeypatch.delenv("HPCMM_SIMD", raising=False)
     widest = points()
@@ -481,19 +464,14 @@ def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_c
         assert {place[0] for place in found if found[place] != widest[place]} == {"avx", "packed"}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"measuring__seed": 2},
-        {"sweeps__size__sizes": [64]},
-        {"sweeps__size__alpha": 1},
-        {"sweeps__size__variants": ["naive", "cublas"]},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_other_points_or_another_way_of_measuring_change_a_batch_and_another_sweep_does_not(changes):
+OTHERS = {"measuring__seed": 2, "sweeps__size__sizes": [64], "sweeps__size__alpha": 1}
+OTHERS["sweeps__size__variants"] = ["naive", "cublas"]
+
+
+@pytest.mark.parametrize("place", OTHERS)
+def test_other_points_or_another_way_of_measuring_change_a_batch_and_another_sweep_does_not(place):
     batch, before = "size/cuda-r1-1", make()
-    assert make(changed(**changes)).batch(batch).fingerprint != before.batch(batch).fingerprint
+    assert make(changed({place: OTHERS[place]})).batch(batch).fingerprint != before.batch(batch).fingerprint
     other = make(changed(sweeps__sum__sizes=[5]))
     assert other.batch(batch).fingerprint == before.batch(batch).fingerprint and other.fingerprint != before.fingerprint
 
@@ -513,9 +491,8 @@ def test_pinned_and_pageable_are_points_of_a_gpu_and_those_that_share_host_memor
     entry = {"operation": "matmul", "variants": ["serial", "naive", "cublas"], "sizes": [8, 9], "dtypes": ["float32"]}
     cpu, cuda = make(changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})).batches
     assert [(p.variant, p.pinned) for p in cpu.points] == [("serial", None)] * 2
-    assert [(p.shape[0], p.pinned, p.variant) for p in cuda.points] == list(
-        itertools.product([8, 9], [True, False], ["naive", "cublas"])
-    )
+    points = [(point.shape[0], point.pinned, point.variant) for point in cuda.points]
+    assert points == list(itertools.product([8, 9], [True, False], ["naive", "cublas"]))
 
 
 # --- what is profiled --------------------------------------------------------------------------------------------
@@ -523,15 +500,12 @@ def test_pinned_and_pageable_are_points_of_a_gpu_and_those_that_share_host_memor
 PROFILED = {
     "few": {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [4096]},
     "many": {
-        "operation": "matmul",
-        "variants": ["serial", "naive", "tiled_padded", "cublas"],
-        "sizes": [64, 512],
-        "tiles": [16, 32],
-        "ranks": [1, 2],
+        "operation": "matmul", "variants": ["serial", "naive", "tiled_padded", "cublas"], "sizes": [64, 512],
+        "tiles": [16, 32], "ranks": [1, 2],
     },
     "sum": {"operation": "sum", "variants": ["cub"], "shapes": [[100], [2000], [300]]},
     "host": {"operation": "vector_add", "variants": ["serial"], "sizes": [10]},
-}
+}  # fmt: skip
 
 
 def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():
@@ -588,11 +562,8 @@ def test_the_config_of_the_repository_profiles_every_gpu_rung():
 def test_a_sweep_without_types_has_those_of_its_kernels():
     def types(**entry) -> dict[str, set[str]]:
         config = {**CONFIG, "backends": "auto", "sweeps": {"s": {"operation": "matmul", "sizes": [64], **entry}}}
-        found: dict[str, set[str]] = {}
-        for batch in plan.make(config, machine()).batches:
-            for point in batch.points:
-                found.setdefault(point.variant, set()).add(point.dtype)
-        return found
+        points = [point for batch in plan.make(config, machine()).batches for point in batch.points]
+        return {name: {each.dtype for each in points if each.variant == name} for name in {p.variant for p in points}}
 
     plain, narrow = {"float32", "float64"}, {"float16", "bfloat16"}
     assert types(variants=["naive", "cublas"]) == {"naive": plain, "cublas": plain}
