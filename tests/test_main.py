@@ -79,15 +79,13 @@ def test_help_names_every_command(command):
     assert sorted(re.findall(r"^    ([a-z]+)(?:  |$)", done.stdout, re.MULTILINE)) == sorted(COMMANDS)
 
 
-def test_every_command_has_help(capsys):
-    for name in COMMANDS:
-        with pytest.raises(SystemExit, match=r"^0$"):
-            cli_main.main([name, "--help"])
-        shown = capsys.readouterr().out
-        assert re.match(rf"usage: .* {name} ", shown)
-        text = " ".join(shown.split())
-        assert re.search(r" Exit status: 0: .*; 1: .*; 2: wrong arguments(; 3: .*)?\.$", text)
-        assert ("; 3: " in text) is (name in ("bench", "compare", "check", "grade"))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(command, name):
+    done = command(name, "--help")
+    text = " ".join(done.stdout.split())
+    assert done.returncode == 0 and re.match(rf"usage: .* {name} ", text)
+    assert re.search(r" Exit status: 0: .*; 1: .*; 2: wrong arguments(; 3: .*)?\.$", text)
+    assert ("; 3: " in text) is (name in ("bench", "compare", "check", "grade"))
 
 
 ANSWERS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
@@ -462,18 +460,14 @@ def test_make_clean_removes_the_results_of_ended_runs(cleaned):
 
 
 @pytest.fixture
-def running(tmp_path):
-    """Start a job of a plan of two sweeps on the CPU: ``with running(mpi_job) as process``."""
+def results(tmp_path) -> Path:
+    """The folder of results with a plan of two sweeps on the CPU."""
     sweep = CONFIG["sweeps"]["size"] | {"variants": ["openmp", "numpy"], "sizes": [8, 12, 16]}
     measuring = CONFIG["measuring"] | {"min_repetitions": 6, "max_repetitions": 6, "max_seconds": 0.05, "cache": "hot"}
     config = CONFIG | {"backends": "cpu", "measuring": measuring}
     config["sweeps"] = {"size": sweep | {"ranks": [1]}, "later": sweep | {"sizes": [7], "ranks": [2]}}
     plan.make(config, machine(gpus=0)).write(tmp_path / "results" / "plan.json")
-
-    def start(mpi, batch="size/cpu-r1-1", ranks=1, program=("-m", "hpcmm.jobs.measure")):
-        return mpi(ranks, *program, "--results", tmp_path / "results", "--batch", batch)
-
-    return start
+    return tmp_path / "results"
 
 
 @pytest.fixture
@@ -488,19 +482,19 @@ def status(command, tmp_path):
     return lines
 
 
-def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job, mpiexec, tmp_path):
+def test_status_follows_a_run_from_its_plan_to_its_end(status, results, mpi_job, mpi_output):
     total, first, second = status()
     assert total.startswith("results: 0 of 8 points measured, 8 to measure, 0 of 2 batches done, ")
     assert re.search(r" batches done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
     assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, about \d+ s \(at most \d+ s\)", first)
     assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, about \d+ s \(at most \d+ s\)", second)
-    planned = plan.read(tmp_path / "results" / "plan.json")
-    line = tool_status.ahead(tmp_path / "results", planned)
+    planned = plan.read(results / "plan.json")
+    line = tool_status.ahead(results, planned)
     times = r"about \d+ s \(at most \d+ s\), one job after another"
     assert re.fullmatch(f"hpcmm: 8 points in 2 jobs to measure, {times}", line)
 
-    journal = tmp_path / "results" / "raw" / "size" / "cpu-r1-1.journal"
-    with running(mpi_job, program=(PROGRAMS / "rank_fails.py", "stuck", 2)) as job:
+    journal = results / "raw" / "size" / "cpu-r1-1.journal"
+    with mpi_job(1, PROGRAMS / "rank_fails.py", "stuck", 2, "--results", results, "--batch", "size/cpu-r1-1") as job:
         while job.poll() is None and not (journal.exists() and b"12, 12, 12" in journal.read_bytes()):
             time.sleep(0.01)
         before = journal.read_bytes()
@@ -517,14 +511,14 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     _, first, _ = status()
     assert first.endswith(" 2/6  stopped 60 min ago at openmp 12x12x12 float32; start the run again")
 
-    assert running(mpiexec).returncode == 0
-    assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
+    for batch in planned.batches:
+        mpi_output(batch.ranks, "-m", "hpcmm.jobs.measure", "--results", results, "--batch", batch.name)
     total, first, second, page = status()
     assert page == "report: results/report.html does not show these results; run again"
     assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
     assert first.endswith(" 6/6  done") and second.endswith(" 2/2  done")
-    assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: nothing to measure: 8 of 8 points are current"
-    records = pace.learned(tmp_path / "results")
+    assert tool_status.ahead(results, planned) == "hpcmm: nothing to measure: 8 of 8 points are current"
+    records = pace.learned(results)
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
     assert all(record.timed <= record.seconds for record in records)
@@ -534,9 +528,8 @@ def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
     """In the plan and in the status, also if some of its batches were measured before."""
     sweep = CONFIG["sweeps"]["size"] | {"variants": ["numpy"], "ranks": [1]}
     file = tmp_path / "experiment.yaml"
-    file.write_text(
-        yaml.safe_dump(CONFIG | {"backends": "cpu", "sweeps": {"one": sweep, "two": sweep, "three": sweep}})
-    )
+    config = CONFIG | {"backends": "cpu", "sweeps": dict.fromkeys(("one", "two", "three"), sweep)}
+    file.write_text(json.dumps(config))
     rows = table(command("plan", "--configfile", file, folder=tmp_path).stdout)
     *bounds, whole = (int(re.search(r"at most (\d+) s", row[-1])[1]) for row in rows)
     assert whole == pytest.approx(sum(bounds), abs=2) and whole > STARTUP_SECONDS
@@ -547,7 +540,7 @@ def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
         states, _ = tool_status.look_at_all(results, planned)
         left = sum(sum(batch.predicted) for batch in job.batches[kept:])
         assert sum(state.seconds for state in states) == pytest.approx(STARTUP_SECONDS + left)
-        journal = Journal(job.batches[kept].file(results).with_suffix(".journal"), job.batches[kept], {})
+        journal = journal_of(results, job.batches[kept])
         for point in job.batches[kept].points:
             journal.append(point, [took(point, 1.0)])
         journal.complete()
@@ -555,18 +548,18 @@ def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
     assert [state.seconds for state in states] == [0, 0, 0]
 
 
-def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch):
+def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(results, monkeypatch):
     printed = io.StringIO()  # capsys loses text that a thread prints while capsys is read
     monkeypatch.setattr(sys, "stderr", printed)
     monkeypatch.setattr(cli_run, "SECONDS_BETWEEN_REPORTS", 0.01)
     over = threading.Event()
-    thread = threading.Thread(target=cli_run.report, args=(tmp_path / "results", over, None))
+    thread = threading.Thread(target=cli_run.report, args=(results, over, None))
     thread.start()
-    (tmp_path / "results" / "plan.json").touch()  # a run writes it when it starts
+    (results / "plan.json").touch()  # a run writes it when it starts
     try:
         while "hpcmm: 0 of 8 points" not in printed.getvalue():
             time.sleep(0.01)
-        opened(tmp_path)
+        opened(results)
         while "hpcmm: 1 of 8 points" not in printed.getvalue():
             time.sleep(0.01)
     finally:
@@ -576,15 +569,18 @@ def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(r
     assert len(lines) == len(set(lines)) and all("one job after another" in line for line in lines)
 
 
-def opened(tmp_path, **process) -> Path:
+def journal_of(results: Path, batch) -> Journal:
+    return Journal(batch.file(results).with_suffix(".journal"), batch, {"utc": datetime.now(UTC).isoformat()})
+
+
+def opened(results: Path) -> Path:
     """A journal of the first batch with one point finished and another one begun."""
-    batch = plan.read(tmp_path / "results" / "plan.json").batch("size/cpu-r1-1")
-    path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
-    journal = Journal(path, batch, {"utc": datetime.now(UTC).isoformat()})
+    batch = plan.read(results / "plan.json").batch("size/cpu-r1-1")
+    journal = journal_of(results, batch)
     journal.append(batch.points[0], [took(batch.points[0], 1.0)])
     journal.begin(batch.points[1])
     journal.close()
-    return path
+    return journal.path
 
 
 @pytest.mark.parametrize(
@@ -673,30 +669,26 @@ def test_a_full_temporary_folder_is_named(monkeypatch):
         ("bench other.c", ""),
     ],
 )
-def test_a_missing_file_is_named_with_one_of_a_similar_name(words, near, tmp_path, monkeypatch, capsys):
+def test_a_missing_file_is_named_with_one_of_a_similar_name(words, near, tmp_path, command):
     for name in ("mine.cu", "good.h5", "tried.yaml"):
         (tmp_path / name).touch()
     (tmp_path / "results").mkdir()
     timings.write(tmp_path / "good.h5", {"size": [measurement(Point("sum", "sequential", (8,), "int32", 1))]})
-    monkeypatch.chdir(tmp_path)
-    assert cli_main.main(words.split()) == 1
-    said = capsys.readouterr().err
+    done = command(*words.split(), folder=tmp_path)
+    said = done.stderr
+    assert done.returncode == 1
     assert said.endswith(f"did you mean '{near}'?\n") if near else "did you mean" not in said
 
 
-def test_a_missing_file_in_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch, capsys):
+def test_a_missing_file_in_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch, command):
     """A folder may be entered, and not be read."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Path, "iterdir", lambda folder: (tmp_path / "none").stat())
-    assert cli_main.main(["show", "mine.h5"]) == 1
-    assert capsys.readouterr().err == "hpcmm: error: mine.h5: no such file\n"
+    assert refused(command("show", "mine.h5", folder=tmp_path)) == "mine.h5: no such file"
 
 
-def test_commands_name_what_writes_the_file_that_they_read(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for words in (["show"], ["show", "results/"], ["report"], ["report", "results"]):
-        assert cli_main.main(words) == 1
-        assert "no such file; hpcmm run writes it" in capsys.readouterr().err
+@pytest.mark.parametrize("words", ["show", "show results/", "report", "report results"])
+def test_commands_name_what_writes_the_file_that_they_read(tmp_path, command, words):
+    assert "no such file; hpcmm run writes it" in refused(command(*words.split(), folder=tmp_path))
 
 
 def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
@@ -749,35 +741,35 @@ def test_a_home_a_cache_and_a_temporary_folder_that_cannot_be_written_are_replac
     assert found["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake" / "cache") and found["TMPDIR"] == "/tmp"
 
 
-def test_status_checks_only_processes_of_this_machine(running, tmp_path, monkeypatch):
+def test_status_checks_only_processes_of_this_machine(results, monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()
     monkeypatch.setattr(os, "getpid", lambda: gone.pid)
-    path = opened(tmp_path)
-    assert " stopped 0 s ago at numpy 8x8x8 float32; start the run again" in tool_status.text(tmp_path / "results")
+    path = opened(results)
+    assert " stopped 0 s ago at numpy 8x8x8 float32; start the run again" in tool_status.text(results)
     path.unlink()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-    opened(tmp_path)
+    opened(results)
     monkeypatch.undo()
-    assert " measuring numpy 8x8x8 float32, " in tool_status.text(tmp_path / "results")
+    assert " measuring numpy 8x8x8 float32, " in tool_status.text(results)
 
 
-def test_status_shows_no_negative_times_if_the_clock_was_set_back(running, tmp_path):
-    path = opened(tmp_path)
+def test_status_shows_no_negative_times_if_the_clock_was_set_back(results):
+    path = opened(results)
     for seconds in (-3e7, -1, 3e7):  # the file system's clock, behind and ahead of this machine's
         at = time.time() + seconds
         os.utime(path, (at, at))
-        text = tool_status.text(tmp_path / "results")
+        text = tool_status.text(results)
         assert " 1 of 8 points measured" in text and not re.search(r"-\d+\.?\d* (s|min|h)\b", text)
 
 
-def test_status_stops_at_an_unknown_line(running, tmp_path):
-    path = opened(tmp_path)
-    before = tool_status.text(tmp_path / "results").splitlines()
+def test_status_stops_at_an_unknown_line(results):
+    path = opened(results)
+    before = tool_status.text(results).splitlines()
     content = path.read_bytes()
     for text in (b"[]", b'{"a": 1}', b"[" * 100_000, b'{"provenance": {"utc": 3}, "process": 3, "kept": []}'):
         path.write_bytes(content + text + b"\n")
-        seen = tool_status.text(tmp_path / "results").splitlines()
+        seen = tool_status.text(results).splitlines()
         assert seen[0].split(", about")[0] == before[0].split(", about")[0] and len(seen) == len(before)
 
 
@@ -788,21 +780,19 @@ def test_status_of_many_jobs_lists_the_running_ones(status, tmp_path):
     assert len(planned.to_measure) > 40
     planned.write(tmp_path / "results" / "plan.json")
     batch = planned.to_measure[3]
-    path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
-    Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"}).close()
+    journal_of(tmp_path / "results", batch).close()
     _, one, others, _ = status()
     assert one.startswith(f"{batch.name} ") and one.endswith(" starting")
     assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
 
 
-def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
+def test_status_of_a_batch_between_two_visits(status, results):
     """The job visits its other batches, in a process that may not be the one that visited this batch."""
-    results = tmp_path / "results"
     planned = plan.read(results / "plan.json")
-    path = opened(tmp_path)
+    opened(results)
     (before, other), _ = tool_status.look_at_all(results, planned)
     assert before.running and before.visited == 1
-    journal = Journal(path, before.batch, {"utc": datetime.now(UTC).isoformat()})
+    journal = journal_of(results, before.batch)
     for point in before.batch.points[1:]:
         journal.append(point, [took(point, 1.0)], 2)
     journal.end({})
@@ -823,13 +813,11 @@ def test_an_unwritable_folder_is_reported_in_one_line(command, tmp_path):
     assert said.endswith("results/report.html: cannot be written: Is a directory")
 
 
-def test_an_unfinished_run_reports_the_point_in_which_a_job_ended(running, tmp_path):
-    results = tmp_path / "results"
+def test_an_unfinished_run_reports_the_point_in_which_a_job_ended(results):
     planned = plan.read(results / "plan.json")
     assert tool_status.unfinished(planned, results) == ""
     batch = planned.batch("later/cpu-r2-1")
-    path = results / "raw" / "later" / "cpu-r2-1.journal"
-    journal = Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal = journal_of(results, batch)
     journal.begin(batch.points[0])
     journal.fail(batch.points[0], 'MemoryError: no "room"', counts=True)
     assert '    not measured: openmp 7x7x7 float32: MemoryError: no "room"' in tool_status.text(results).splitlines()
