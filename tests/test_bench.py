@@ -22,8 +22,10 @@ from hpcmm.bench import verdicts
 from hpcmm.cli import bench as bench_command
 from hpcmm.cli import selection
 from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
-from hpcmm.cli.main import main, parser
-from hpcmm.experiment import extensions
+from hpcmm.cli.main import parser
+from hpcmm.experiment import extensions, plan
+from hpcmm.experiment.config import read_config
+from hpcmm.experiment.durations import point_seconds
 from hpcmm.jobs import trial
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import bench as benched
@@ -46,30 +48,22 @@ NO_HEAD = """void matmul(int n, const float *A, const float *B, float *C)
 
 
 @pytest.fixture
-def inside(monkeypatch, capsys, forgotten):
+def inside(command, forgotten):
     """Run the command in this process, which forgets the kernels afterwards."""
     before = dict(OPERATIONS)
 
     def run(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
-        monkeypatch.chdir(cwd)
-        try:
-            code = main(["bench", *map(str, arguments)])
-        except SystemExit as end:
-            code = end.code
-        output, errors = capsys.readouterr()
+        done = command("bench", *arguments, folder=cwd)
         OPERATIONS.update(before)
         extensions.LOADED.clear()
-        return subprocess.CompletedProcess(arguments, code, output, errors)
+        return done
 
     return run
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for path in EXAMPLES.iterdir():
-        if path.is_file():
-            shutil.copy(path, tmp_path)
-    return tmp_path
+    return shutil.copytree(EXAMPLES, tmp_path, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
 
 
 # --- the page for kernel writers -----------------------------------------------------------------------------------
@@ -162,11 +156,8 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     monkeypatch.setitem(bench_command.VERIFYING, "max_seconds", 0.05)
     good, loop = (folder / "by_rows.c").read_text(), "for (int i = 0; i < m; ++i) {"
     assert loop in good
-    (folder / "endless.c").write_text(
-        good.replace(loop, f"{loop} while (m == 10 && ((const volatile REAL *)A)[0] < 9) (void)usleep(1000);").replace(
-            "void matmul(", "int usleep(unsigned);\nvoid matmul(", 1
-        )
-    )
+    text = good.replace(loop, f"{loop} while (m == 10 && ((const volatile REAL *)A)[0] < 9) (void)usleep(1000);")
+    (folder / "endless.c").write_text(text.replace("void matmul(", "int usleep(unsigned);\nvoid matmul(", 1))
     done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
     first, second, *table = done.stdout.splitlines()
     assert re.fullmatch(r"endless.c: FAIL 10x70x40 float32: .* did not end within \d+ s", first)
@@ -174,14 +165,10 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     assert done.returncode == 1
 
 
-def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
-    from hpcmm.experiment.durations import point_seconds
-    from hpcmm.experiment.plan import make
-
+def test_a_kernel_without_an_end_is_given_up_before_long(forgotten):
     chosen = selection.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
-    planned = make(
-        selection.config_of(chosen, chosen.kernels, bench_command.VERIFYING, selection.verifying_sweeps(chosen))
-    )
+    sweeps = selection.verifying_sweeps(chosen)
+    planned = plan.make(selection.config_of(chosen, chosen.kernels, bench_command.VERIFYING, sweeps))
     longest = max(point_seconds(point, planned.measuring) for batch in planned.to_measure for point in batch.points)
     assert longest + trial.PATIENCE_SECONDS < 40
 
@@ -228,15 +215,22 @@ def test_mistakes_of_a_cuda_kernel_are_found_without_a_gpu(inside, folder):
         assert not code or f" in line {line}" in each["where"], each
 
 
+SUM = """// hpcmm:
+//   block: 32
+//   one_launch: true
+//   max_blocks: 1
+
+extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *r, REAL identity)
+{
+    if (threadIdx.x == 0)
+        for (size_t i = *r = 0; i < n; ++i) *r += x[i];
+}
+"""
+
+
 @needs_gxx
 def test_a_sum_is_right_as_a_sum_only(inside, folder):
-    body = (
-        "{ if (blockIdx.x + threadIdx.x == 0) *r = 0; for (size_t i = 0; threadIdx.x == 0 && i < n; ++i) *r += x[i]; }"
-    )
-    head = "// hpcmm:\n//   block: 32\n//   one_launch: true\n//   max_blocks: 1\n\n"
-    (folder / "sum.cu").write_text(
-        f'{head}extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *r, REAL identity)\n{body}\n'
-    )
+    (folder / "sum.cu").write_text(SUM)
     done = inside("--on-host", "sum.cu", "--dtype", "int32", "float64", cwd=folder)
     assert done.stdout.startswith("sum.cu: PASS at "), done.stdout + done.stderr
     done = inside("--on-host", "sum.cu", "--operation", "maximum", cwd=folder)
@@ -299,9 +293,7 @@ def test_without_a_gpu_cuda_kernels_are_verified_on_the_cpu_and_others_are_not_t
 )
 def test_a_header_that_this_machine_lacks_is_no_mistake_of_the_kernel(inside, folder, name, options):
     (folder / "near.h").write_text("#include <of/no/package.h>\n")
-    add = (
-        "void add(const float *a, const float *b, float *c, int n) { for (int i = 0; i < n; ++i) c[i] = a[i] + b[i]; }"
-    )
+    add = "void add(const float *a, const float *b, float *c, int n) { for (int i = n; i--;) c[i] = a[i] + b[i]; }"
     (folder / name).write_text(f'#include "near.h"\n{"__global__ " if name.endswith("u") else ""}{add}\n')
     done = inside(name, *options, cwd=folder)
     assert (done.returncode, f"{name}: not tested: needs the header of/no/package.h" in done.stdout) == (3, True)
@@ -329,9 +321,6 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_product_of_them(folder,
         pytest.skip(backends.missing(device))
     for package in ("triton", "torch") if "triton_tile.py" in variants else ():
         pytest.importorskip(package)
-    from hpcmm.experiment import plan
-    from hpcmm.experiment.config import read_config
-
     measuring = {"visits": 1, "warmups": 0, "min_repetitions": 1, "max_repetitions": 2, "max_seconds": 0.05}
     sweep = {"operation": "matmul", "device": device, "variants": variants, "algorithms": ["scatter", "ring"]}
     sweep |= {"sizes": [33], "dtypes": [dtype], "ranks": [2]} | ({"tiles": [16]} if device == "cuda" else {})
@@ -340,15 +329,11 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_product_of_them(folder,
     planned = plan.make(read_config(folder / "config.yaml"))
     planned.write(folder / "plan.json")
     (batch,) = planned.to_measure
-    output = folder / "raw" / f"{batch.name}.h5"
     mpi_output(2, "-m", "hpcmm.jobs.measure", "--results", folder, "--batch", batch.name)
-    rows = store.read(output)["measurements"]
-    found = {
-        (rows["contender"][i], rows["contender_algorithm"][i]) for i in range(len(rows["ranks"])) if rows["passed"][i]
-    }
-    names = [name.removeprefix("./") for name in variants]
-    assert found >= {(name, each) for name in names for each in ("scatter", "ring")}
+    rows = store.read(batch.file(folder))["measurements"]
     assert rows["passed"].all() and {*rows["ranks"]} == {2}
+    found = {*zip(rows["contender"], rows["contender_algorithm"], strict=True)}
+    assert found >= {(name.removeprefix("./"), each) for name in variants for each in ("scatter", "ring")}
 
 
 @pytest.mark.parametrize(("spread", "noisy"), [(0.3, True), (0.01, False), (None, False)])
@@ -385,14 +370,11 @@ def test_sizes_are_those_that_the_speed_of_a_kernel_allows(monkeypatch, of_size,
 
     def columns(shape) -> dict:
         tried.append(shape)
-        rows = {"contender": [variant.name, "cublas"], "operation": ["matmul"] * 2} | {
-            x: [n, n] for x, n in zip("mnk", shape, strict=True)
-        }
-        times = [of_size(float(np.prod(shape))), 99.0]
-        return {
-            "measurements": rows,
-            "samples": {"measurement": [0, 1, 0], "kernel": [*times, 99.0], "call": [False, False, True]},
-        }
+        rows = {"contender": [variant.name, "cublas"], "operation": ["matmul"] * 2}
+        rows |= {x: [n, n] for x, n in zip("mnk", shape, strict=True)}
+        times = [of_size(float(np.prod(shape))), 99.0, 99.0]
+        samples = {"measurement": [0, 1, 0], "kernel": times, "call": [False, False, True]}
+        return {"measurements": rows, "samples": samples}
 
     monkeypatch.setattr(trial, "measure", lambda config: columns(config["sweeps"]["trial"]["shapes"][0]))
     first = verdicts.slowest_call([variant], columns((64, 64, 64)), bench_command.LAUNCH_SECONDS)
