@@ -71,6 +71,13 @@ def filled(path, points=BATCH.points) -> Journal:
     return journal
 
 
+def reopened(path, batch: Batch = BATCH, host: str = "here") -> Journal:
+    """A journal as the next process finds it, closed again."""
+    journal = Journal(path, batch, HOST | {"host": host})
+    journal.close()
+    return journal
+
+
 def stored(path, batch: Batch = BATCH, host: str = "here"):
     """A complete file of a batch."""
     journal = Journal(path.with_suffix(".journal"), batch, HOST | {"host": host})

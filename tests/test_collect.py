@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from batches import BATCH, HOST, batch_of, filled, measured, of, stored
+from batches import BATCH, HOST, batch_of, filled, measured, of, reopened, stored
 
 from hpcmm import store
 from hpcmm.bench import done, profiling
@@ -89,9 +89,8 @@ def test_the_finished_points_of_a_job_that_failed_are_there_and_the_others_named
         ("matmul-sweep", "tiled_padded", 2, f"failed: {third.name}: {CUT_OFF}"),
     ]
     assert journal.path.read_bytes() == before
-    again = Journal(journal.path, BATCH, HOST)
+    again = reopened(journal.path)
     assert again.measured == {of(first)} and len(again.attempts) == 2
-    again.close()
 
 
 def test_a_point_that_failed_at_first_and_was_measured_then_is_there(planned, tmp_path):
@@ -148,9 +147,8 @@ def test_a_profile_that_failed_is_named(planned, tmp_path, monkeypatch):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5")
     assert collect(planned, tmp_path, tmp_path / "timings.h5") == ["profile of sum: its job did not start"]
     unprofiled = store.read(tmp_path / "timings.h5")["unprofiled"]
-    assert dict(zip(unprofiled["operation"], unprofiled["reason"], strict=True))["sum"] == (
-        "failed: its job did not start"
-    )
+    reasons = dict(zip(unprofiled["operation"], unprofiled["reason"], strict=True))
+    assert reasons["sum"] == "failed: its job did not start"
 
 
 def test_the_finished_parts_of_a_profile_that_failed_are_kept(planned, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import math
 import os
 
 import pytest
-from batches import BATCH, RIGHT, batch_of, measured, stored
+from batches import BATCH, RIGHT, batch_of, measured, reopened, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -125,18 +125,15 @@ def test_a_truncated_file_is_never_done_and_never_in_the_way(whole, tmp_path, sh
         assert stale == PRODUCTS and jobs == (BOTH if path.name == done.TIMINGS else {OTHER.name})
         path.write_bytes(content)
     file_of(tmp_path).write_bytes(content[: int(share * len(content))])  # the kept file is the same one
-    again = Journal(file_of(tmp_path).with_suffix(".journal"), BATCH, {})
-    assert not again.measured, "its points are measured again"
-    again.close()
+    assert not reopened(file_of(tmp_path).with_suffix(".journal")).measured, "its points are measured again"
     file_of(tmp_path).write_bytes(content)
 
 
 def test_points_of_a_file_without_kept_files_are_not_measured_again(whole, tmp_path):
     for path in (tmp_path / "raw").rglob("kept/*"):
         path.unlink()
-    journal = Journal(file_of(tmp_path).with_suffix(".journal"), batch_of([8, 16, 64], alpha=1.5, tile=8), {})
+    journal = reopened(file_of(tmp_path).with_suffix(".journal"), batch_of([8, 16, 64], alpha=1.5, tile=8))
     assert journal.measured == set(BATCH.fingerprints[:2])
-    journal.close()
 
 
 def test_a_point_without_a_result_is_done_and_counts_as_not_measured(whole, tmp_path):

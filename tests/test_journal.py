@@ -5,11 +5,13 @@ import errno
 import fcntl
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
-from batches import BATCH, HOST, WRONG, assert_same, batch_of, filled, measured, of, stored, together
+from batches import BATCH, HOST, WRONG, assert_same, batch_of, filled, measured, of, reopened, stored, together
 
 from hpcmm import store
 from hpcmm.bench import journal as journals
@@ -36,9 +38,7 @@ def test_a_truncated_last_line_is_dropped_and_earlier_lines_are_kept(path, count
         assert set(journal.finished) == set(BATCH.fingerprints[:count])
         journal.append(BATCH.points[count], measured(BATCH.points[count]))
         journal.close()
-        again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == set(BATCH.fingerprints[: count + 1])
-        again.close()
+        assert set(reopened(path).finished) == set(BATCH.fingerprints[: count + 1])
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,9 @@ def test_values_that_no_job_writes_are_one_error_when_they_are_collected(path, r
 
 @pytest.mark.parametrize("obstacle", ["a file", "a dangling link", "a folder"])
 def test_a_journal_that_cannot_be_written_is_named(path, obstacle):
-    place = {"a file": path.parents[1], "a dangling link": path.parents[1], "a folder": path}[obstacle]
+    place = path if obstacle == "a folder" else path.parents[1]
     place.parent.mkdir(parents=True, exist_ok=True)
-    if obstacle == "a file":
-        place.write_text("")
-    elif obstacle == "a dangling link":
-        place.symlink_to("nowhere")
-    else:
-        place.mkdir()
+    {"a file": place.touch, "a dangling link": lambda: place.symlink_to("nowhere"), "a folder": place.mkdir}[obstacle]()
     with pytest.raises(StoreError, match=rf"^{place}(/sweep)?: (not a folder|cannot be (written|created))"):
         Journal(path, BATCH, HOST)
 
@@ -100,11 +95,8 @@ def test_a_batch_continues_from_its_unchanged_points(path):
     assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32]
     assert list(groups["measurements"]["fingerprint"][::2]) == list(batch.fingerprints)
     assert list(groups["measurements"]["run"]) == [0, 0, 1, 1, 0, 0]
-    assert [groups["samples"]["kernel"][groups["samples"]["measurement"] == row][0] for row in (0, 2, 4)] == [
-        0.25,
-        9.0,
-        2.25,
-    ]
+    times, rows = (groups["samples"][name] for name in ("kernel", "measurement"))
+    assert [times[rows == row][0] for row in (0, 2, 4)] == [0.25, 9.0, 2.25]
 
 
 def test_how_attempts_ended_is_known_when_a_journal_is_opened_again(path):
@@ -116,14 +108,12 @@ def test_how_attempts_ended_is_known_when_a_journal_is_opened_again(path):
     journal.begin(BATCH.points[2])
     journal.fail(BATCH.points[2], "compile it again", counts=False)
     journal.close()
-    again = Journal(path, BATCH, HOST)
+    again = reopened(path)
     assert again.measured == {BATCH.fingerprints[0]}
     assert again.attempts[of(BATCH.points[1])] == [CUT_OFF] * 2
     assert again.attempts[of(BATCH.points[2])] == ["MemoryError: no room"]
-    again.close()
-    changed = Journal(path, batch_of([8, 16, 32], source="s2"), HOST)
+    changed = reopened(path, batch_of([8, 16, 32], source="s2"))
     assert not changed.attempts, "another source is another chance"
-    changed.close()
 
 
 def test_a_second_process_on_the_same_batch_is_refused(path):
@@ -133,14 +123,16 @@ def test_a_second_process_on_the_same_batch_is_refused(path):
         Journal(path, BATCH, HOST)
     assert path.read_bytes() == before
     first.close()
-    Journal(path, BATCH, HOST).close()
+    reopened(path)
+
+
+def fails(number: int) -> mock.Mock:
+    """A function of the system that fails with this number of an error."""
+    return mock.Mock(side_effect=OSError(number, os.strerror(number)))
 
 
 def test_a_file_system_without_locks_is_not_taken_for_another_process(path, monkeypatch):
-    def no_locks(handle, how):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", fails(errno.ENOLCK))
     with pytest.raises(StoreError, match="cannot be locked: No locks available"):
         Journal(path, BATCH, HOST)
 
@@ -153,13 +145,10 @@ def test_the_line_of_a_measurement_has_all_its_fields():
 
 
 def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     journal = filled(path, BATCH.points[:2])
     before = path.read_bytes()
     with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"No space left.*before this one are kept"):
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", fails(errno.ENOSPC))
         journal.append(BATCH.points[2], measured(BATCH.points[2]))
     assert of(BATCH.points[2]) not in journal.finished
     journal.close()
@@ -177,9 +166,7 @@ def test_a_disk_that_is_full_leaves_the_points_before_it(path, limited_files, ro
     journal.append(BATCH.points[2], measured(BATCH.points[2]))  # there is room again
     journal.close()
     assert path.read_bytes().startswith(before)
-    again = Journal(path, BATCH, HOST)
-    assert set(again.finished) == set(BATCH.fingerprints)
-    again.close()
+    assert set(reopened(path).finished) == set(BATCH.fingerprints)
 
 
 @pytest.mark.parametrize("room", [0, 5000, 40_000])
@@ -231,13 +218,8 @@ def test_a_failure_is_stored_with_its_place_and_without_times(path):
 
 
 def visited(point, visit, seconds):
-    return [
-        dataclasses.replace(
-            each, samples=tuple(dataclasses.replace(sample, visit=visit, seconds={"kernel": seconds, "total": seconds})
-                                for sample in each.samples)
-        )
-        for each in measured(point)
-    ]  # fmt: skip
+    rows = measured(point, seconds)
+    return [replace(row, samples=tuple(replace(each, visit=visit) for each in row.samples)) for row in rows]
 
 
 def test_a_reopened_journal_continues_at_the_visit_it_had_reached(path):
@@ -268,11 +250,11 @@ def test_a_reopened_journal_continues_at_the_visit_it_had_reached(path):
 
 
 def test_a_glance_has_the_share_of_visits(path):
-    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal = Journal(path, BATCH, HOST)
     for point in BATCH.points:
         journal.append(point, visited(point, 0, 1.0), left=2)
     journal.close()
-    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal = Journal(path, BATCH, HOST)
     journal.append(BATCH.points[0], visited(BATCH.points[0], 1, 1.0), left=1)
     journal.begin(BATCH.points[1])
     journal.close()
@@ -292,9 +274,7 @@ def test_counters_at_the_end_of_a_process_are_in_its_provenance(path):
     journal.end({"load_average": 2.0})
     journal.close()
     assert glance(path, BATCH).whole == {of(BATCH.points[0])}
-    again = Journal(path, BATCH, {"host": "there"})
-    assert again.runs == [began | {"counters_at_end": {"load_average": 2.0}}, {"host": "there"}]
-    again.close()
+    assert reopened(path).runs == [began | {"counters_at_end": {"load_average": 2.0}}, HOST]
 
 
 def test_a_deleted_file_is_restored_from_kept_files(path):
@@ -313,11 +293,7 @@ def test_points_are_found_wherever_the_parts_were_divided(path):
     """Two jobs become three: each new one takes its points from whichever had them."""
     points = batch_of(range(1, 7)).points
     for part, members in ((1, points[:3]), (2, points[3:])):
-        batch = together(members, part=part)
-        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
-        for point in members:
-            journal.append(point, measured(point))
-        journal.complete()
+        stored(path.with_name(f"{part}.h5"), together(members, part=part))
     for part in (1, 2, 3):  # one after the other, and each has its file before the next one starts
         path.with_name(f"{part}.h5").unlink(missing_ok=True)
         batch = together(points[2 * part - 2 : 2 * part], part=part)
@@ -328,10 +304,7 @@ def test_points_are_found_wherever_the_parts_were_divided(path):
 
 
 def test_without_links_a_copy_is_kept(path, monkeypatch):
-    def no_links(self, target):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    monkeypatch.setattr(Path, "hardlink_to", fails(errno.EPERM))
     output = stored(path.with_suffix(".h5"))
     (kept,) = (path.parent / "kept").iterdir()
     assert kept.read_bytes() == output.read_bytes()
