@@ -13,22 +13,23 @@ import numpy as np
 import pytest
 import timings
 from tasks import machine
+from timings import FAIL, PASS
+from timings import product as point
 
 from hpcmm import backends, store
 from hpcmm.bench import profiling, tools
 from hpcmm.bench.profiling import Kernel, ProfilerError
 from hpcmm.experiment import plan
-from hpcmm.model import Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.model.quantities import COUNTERS, STALLS
 
 ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()
-RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
-WRONG = Verdict(False, 1.0, 1e-7, "componentwise, float64", "0:3: 1 - 2 = -1")
+OF_SUM = Point("sum", "cub", (1000,), "float64", 1)
 
 
-def point(variant: str, dtype: str = "float32", tile: int = 0, **scalars) -> Point:
-    return Point("matmul", variant, (64, 64, 64), dtype, 1, {"alpha": 1.5, "beta": 0.5, **scalars}, tile=tile)
+def unprofiled(columns) -> dict[str, str]:
+    """The operations without a profile, with the reason."""
+    return dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
 
 
 def launch(name: str, blocks: int, duration: float = 1.0, **counters) -> Kernel:
@@ -57,9 +58,8 @@ def test_a_real_answer_is_read_in_plain_units():
     assert (naive.counters["store_sectors"], uncoalesced.counters["store_sectors"]) == (4, 32)
     assert tiled.counters["shared_load_conflicts"] == 33508
     assert conflict.counters["shared_load_conflicts"] == 234900911
-    assert conflict.counters["shared_load_wavefronts"] / conflict.counters["shared_loads"] == pytest.approx(
-        7.2, abs=0.1
-    )
+    loads, wavefronts = (conflict.counters[f"shared_{each}"] for each in ("loads", "load_wavefronts"))
+    assert wavefronts / loads == pytest.approx(7.2, abs=0.1)
     assert all(0 <= kernel.counters[name] <= 1 for kernel in kernels for name in ("fma_pipe", "l2_hits", "shared_pipe"))
 
 
@@ -109,16 +109,16 @@ def test_each_point_has_the_longest_of_its_kernels_and_a_wrong_one_none():
         *(launch("before", 9), launch("spin", 1), launch("matmul", 7, 2.0, load_sectors=4.0)),
         *(launch("spin", 3), launch("split", 1, 1.0), launch("gemm", 8, 5.0, load_sectors=8.0), launch("sum", 1, 2.0)),
     ]
-    assert profiling.profiles(points, [RIGHT, WRONG, RIGHT], launches) == [
-        Profile(points[0], RIGHT, "matmul", 1, {"load_sectors": 4.0}),
-        Profile(points[1], WRONG),
-        Profile(points[2], RIGHT, "gemm", 3, {"load_sectors": 8.0}),
+    assert profiling.profiles(points, [PASS, FAIL, PASS], launches) == [
+        Profile(points[0], PASS, "matmul", 1, {"load_sectors": 4.0}),
+        Profile(points[1], FAIL),
+        Profile(points[2], PASS, "gemm", 3, {"load_sectors": 8.0}),
     ]
 
 
 def test_a_point_without_a_profile_is_an_error():
     with pytest.raises(ProfilerError, match="no kernel of cublas, float32"):
-        profiling.profiles([point("naive"), point("cublas")], [RIGHT, RIGHT], [launch("spin", 1), launch("matmul", 1)])
+        profiling.profiles([point("naive"), point("cublas")], [PASS, PASS], [launch("spin", 1), launch("matmul", 1)])
 
 
 # --- the file ------------------------------------------------------------------------------------------------------
@@ -127,41 +127,36 @@ def test_a_point_without_a_profile_is_an_error():
 def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     first, second, merged = (tmp_path / name for name in ("a.h5", "b.h5", "all.h5"))
     counters = {name: float(i) for i, name in enumerate(COUNTERS)}
-    found = [Profile(point("naive", tile=16), RIGHT, "matmul", 1, counters), Profile(point("cublas"), WRONG)]
-    total = Point("sum", "cub", (1000,), "float64", 1)
+    found = [Profile(point("naive", tile=16), PASS, "matmul", 1, counters), Profile(point("cublas"), FAIL)]
     store.write_profiles(first, "matmul", {"host": "here"}, found)
-    store.write_profiles(second, "sum", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
+    store.write_profiles(second, "sum", {"host": "there"}, [Profile(OF_SUM, PASS, "reduce", 2, {"l2_hits": 0.5})])
     timings.merge([first, second], merged, unprofiled=[{"operation": "vector_add", "reason": "no time"}])
-    rows = store.read(merged)["profiles"]
+    columns = store.read(merged)
+    rows = columns["profiles"]
     assert list(rows["variant"]) == ["naive", "cublas", "cub"]
     assert list(rows["operation"]) == ["matmul", "matmul", "sum"]
     assert [list(rows[dimension]) for dimension in "mnk"] == [[64, 64, 0], [64, 64, 1000], [64, 64, 0]]
-    assert list(rows["passed"]) == [1, 0, 1] and rows["where"][1] == WRONG.where
+    assert list(rows["passed"]) == [1, 0, 1] and rows["where"][1] == FAIL.where
     assert list(rows["kernel"]) == ["matmul", "", "reduce"] and list(rows["launches"]) == [1, 0, 2]
     assert [rows[name][0] for name in COUNTERS] == list(counters.values())
     assert np.isnan([rows[name][1] for name in COUNTERS]).all()
     assert rows["l2_hits"][2] == 0.5
     assert list(rows["tile"]) == [16, 0, 0]
-    runs = store.read(merged)["runs"]
-    assert [json.loads(runs["provenance"][run])["host"] for run in rows["run"]] == ["here", "here", "there"]
-    assert list(store.read(merged)["unprofiled"]["reason"]) == ["no time"]
-    assert len(store.read(merged)["measurements"]["run"]) == 0
+    hosts = [json.loads(columns["runs"]["provenance"][run])["host"] for run in rows["run"]]
+    assert hosts == ["here", "here", "there"]
+    assert unprofiled(columns) == {"vector_add": "no time"} and not len(columns["measurements"]["run"])
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
 def test_the_reason_of_a_file_with_profiles_stays_in_a_merged_one(tmp_path, order):
     paths = [tmp_path / "asked.h5", tmp_path / "not.h5"]
-    store.write_profiles(tmp_path / "sum.h5", "sum", {}, [Profile(Point("sum", "cub", (1000,), "float64", 1), RIGHT)])
-    timings.merge(
-        [tmp_path / "sum.h5"], paths[0], unprofiled=[{"operation": "minimum", "reason": "same kernels as sum"}]
-    )
-    timings.merge(
-        [], paths[1], unprofiled=[{"operation": each, "reason": "not requested"} for each in ("minimum", "copy")]
-    )
+    store.write_profiles(tmp_path / "sum.h5", "sum", {}, [Profile(OF_SUM, PASS)])
+    same = [{"operation": "minimum", "reason": "same kernels as sum"}]
+    timings.merge([tmp_path / "sum.h5"], paths[0], unprofiled=same)
+    others = [{"operation": each, "reason": "not requested"} for each in ("minimum", "copy")]
+    timings.merge([], paths[1], unprofiled=others)
     timings.merge([paths[i] for i in order], tmp_path / "all.h5")
-    found = store.read(tmp_path / "all.h5")["unprofiled"]
-    reasons = dict(zip(found["operation"], found["reason"], strict=True))
-    assert reasons == {"minimum": "same kernels as sum", "copy": "not requested"}
+    assert unprofiled(store.read(tmp_path / "all.h5")) == {"minimum": "same kernels as sum", "copy": "not requested"}
 
 
 def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
@@ -171,10 +166,7 @@ def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
     reason = profiling.profile("matmul", {"part": [point("naive")]}, True, ["false"], output)
     assert reason == profiling.NOT_INSTALLED
     columns = store.read(output)
-    assert dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True)) == {
-        "matmul": reason
-    }
-    assert len(columns["profiles"]["variant"]) == 0
+    assert unprofiled(columns) == {"matmul": reason} and not len(columns["profiles"]["variant"])
 
 
 PROFILER = """#!{python}
@@ -266,13 +258,11 @@ def test_a_job_for_an_unprofiled_operation_is_refused(planned, tmp_path):
 def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
     program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.watched", "--plan", planned[1]]
     command = [*program, "--profile", "matmul", "--part", *planned[0].profile_parts("matmul"), tmp_path / "told.json"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode != 0
-    assert "this batch needs a GPU" in run.stderr
-    command[-2] = "0" * 64  # the digest of a source that was edited since
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert run.returncode != 0
-    assert "profile of matmul: a source was edited during the run; run again" in run.stderr
+    edited = [*command[:-2], "0" * 64, command[-1]]  # the digest of a source that was edited since
+    why = "profile of matmul: a source was edited during the run; run again"
+    for started, message in ((command, "this batch needs a GPU"), (edited, why)):
+        run = subprocess.run(started, capture_output=True, text=True, timeout=300)
+        assert run.returncode != 0 and message in run.stderr
     assert not (tmp_path / "told.json").exists()
 
 

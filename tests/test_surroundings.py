@@ -41,12 +41,19 @@ UNSTARTED = ("LD_", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONHASHSEED")  # with 
 SHELL = {name: INHERITED for _, name in EACH} | {name: INHERITED for name in KNOWN} | {"PATH": os.environ["PATH"]}
 
 
+def python(*arguments, **environment: str) -> subprocess.CompletedProcess:
+    """Run Python with ``-c PROGRAM`` or another option, in an environment other than that of the tests."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment or None, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_the_first_record_that_matches_a_variable_is_its_own():
     applied = [(record, name) for record, name in EACH if record.applies(local=True)]
     assert [name for record, name in applied if surroundings.record_of(name) != record] == []
-    assert all(
-        record.why and record.part and bool(record.value) == (record.action in (SET, DEFAULT)) for record in VARIABLES
-    )
+    for record in VARIABLES:
+        assert record.why and record.part and bool(record.value) == (record.action in (SET, DEFAULT))
 
 
 def test_variables_of_the_documentation_of_libraries():
@@ -56,8 +63,7 @@ def test_variables_of_the_documentation_of_libraries():
 
 
 def test_each_variable_that_python_documents_has_a_record_or_changes_nothing():
-    text = subprocess.run([sys.executable, "--help-env"], capture_output=True, text=True, check=True).stdout
-    names = set(re.findall(r"^(PYTHON\w+)", text, re.M))
+    names = set(re.findall(r"^(PYTHON\w+)", python("--help-env").stdout, re.M))
     assert len(names) > 20
     assert {name for name in names if not surroundings.record_of(name)} <= {*HARMLESS}
     assert not any(map(surroundings.record_of, HARMLESS))
@@ -149,22 +155,19 @@ def test_a_limit_is_in_the_provenance_and_in_doctor(monkeypatch, condition):
 
 
 def test_what_is_not_passed_on_is_said_once(capsys, monkeypatch):
-    monkeypatch.setenv(
-        surroundings.RECORD, json.dumps({"NVIDIA_TF32_OVERRIDE": "1", "OMP_PLACES": "cores", "OPENBLAS_CORETYPE": "x"})
-    )
+    inherited = {"NVIDIA_TF32_OVERRIDE": "1", "OMP_PLACES": "cores", "OPENBLAS_CORETYPE": "x"}
+    monkeypatch.setenv(surroundings.RECORD, json.dumps(inherited))
     surroundings.say()
     first, second = capsys.readouterr().err.splitlines()
-    assert first == (
-        "hpcmm: not passed on to measurements: NVIDIA_TF32_OVERRIDE=1, OMP_PLACES=cores; hpcmm doctor says why"
-    )
+    cleared = "NVIDIA_TF32_OVERRIDE=1, OMP_PLACES=cores"
+    assert first == f"hpcmm: not passed on to measurements: {cleared}; hpcmm doctor says why"
     assert second.startswith("hpcmm: warning: OPENBLAS_CORETYPE=x: selects the kernels of the baseline")
     program = "from hpcmm.system import surroundings; surroundings.say(surroundings.enter())"
     environment = surroundings.measuring(os.environ | {"NVIDIA_TF32_OVERRIDE": "1"})
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    assert python("-c", program, **environment).stderr == ""
     environment["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"  # as a module of a site sets it in the job
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert "not passed on to measurements: CUBLAS_WORKSPACE_CONFIG=:16:8;" in done.stderr
+    said = python("-c", program, **environment).stderr
+    assert "not passed on to measurements: CUBLAS_WORKSPACE_CONFIG=:16:8;" in said
 
 
 def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
@@ -222,13 +225,9 @@ def test_threads_of_kernels_and_of_the_library_may_use_the_same_cpus(shell):
     """The placements of OpenMP bind the main thread when the kernels are loaded, and later threads inherit its CPU."""
     every = len(os.sched_getaffinity(0))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))} | shell
-    found = {}
-    for how in ("enter", "not"):
-        command = [sys.executable, "-c", PLACES, how]
-        done = subprocess.run(command, env=inherited, capture_output=True, text=True, check=True)
-        found[how] = json.loads(done.stdout)
-    assert found["enter"] == [every, every]
-    assert found["not"] == [1, 1], "OpenMP binds no thread here, so the test shows nothing"
+    entered, plain = (json.loads(python("-c", PLACES, how, **inherited).stdout) for how in ("enter", "not"))
+    assert entered == [every, every]
+    assert plain == [1, 1], "OpenMP binds no thread here, so the test shows nothing"
 
 
 def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says():
@@ -238,8 +237,7 @@ def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says
     program += "print({each['num_threads'] for each in libraries.blas_libraries()})"
     for given in ("1", "64"):
         shell = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"), given)
-        done = subprocess.run([sys.executable, "-c", program], env=shell, capture_output=True, text=True, check=True)
-        assert done.stdout == "{2}\n"
+        assert python("-c", program, **shell).stdout == "{2}\n"
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -285,9 +283,8 @@ def test_without_a_quota_there_is_nothing_to_say(system, monkeypatch, files):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))
     system(files)
     assert surroundings.quota() is None and surroundings.cpus() == os.cpu_count()
-    assert surroundings.throttling() == {} and not {"CPU quota", "CPU affinity"} & set(
-        surroundings.describe()["limits"]
-    )
+    assert surroundings.throttling() == {}
+    assert surroundings.describe()["limits"].keys().isdisjoint(("CPU quota", "CPU affinity"))
 
 
 def test_an_affinity_narrower_than_the_machine_is_recorded(monkeypatch):
@@ -310,9 +307,7 @@ SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
 
 @pytest.mark.skipif(os.uname().machine not in SET_MEMPOLICY, reason="the number of the system call is not known")
 def test_priority_and_memory_policy_are_recorded():
-    command = [sys.executable, "-c", INHERITS, str(SET_MEMPOLICY[os.uname().machine])]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    refused, limits = json.loads(done.stdout)
+    refused, limits = json.loads(python("-c", INHERITS, SET_MEMPOLICY[os.uname().machine]).stdout)
     assert limits["CPU priority"] == f"SCHED_BATCH, nice {os.getpriority(os.PRIO_PROCESS, 0) + 5}"
     assert refused or limits["memory policy"] == "interleave:0"
 
@@ -347,13 +342,9 @@ def test_mpi_works_where_process_vm_readv_is_forbidden(tmp_path):
     program = tmp_path / "exchange.py"
     program.write_text(EXCHANGE)
     forbid = FORBID.format(call=SYSTEM_CALL[os.uname().machine], error=errno.EPERM)
-    launcher = mpi.find_launcher()
-    command = [sys.executable, "-c", forbid, launcher, "-n", "2", sys.executable, "-m", "mpi4py", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    python("-c", forbid, mpi.find_launcher(), "-n", "2", sys.executable, "-m", "mpi4py", program)
     look = "from hpcmm.system import surroundings; print(surroundings.describe()['limits']['process_vm_readv'])"
-    done = subprocess.run([sys.executable, "-c", forbid, sys.executable, "-c", look], capture_output=True, text=True)
-    assert done.stdout == "forbidden\n", done.stderr
+    assert python("-c", forbid, sys.executable, "-c", look).stdout == "forbidden\n"
 
 
 def test_jobs_of_the_workflow_read_nothing_from_the_terminal():

@@ -1,6 +1,7 @@
 """The whole way from a config to the report, through Snakemake."""
 
 import contextlib
+import copy
 import fcntl
 import functools
 import os
@@ -64,16 +65,12 @@ def start_run(folder, *arguments):
     )
 
 
-def write_working_folder(folder):
-    init.write(folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """Return the working folder in which ``hpcmm run`` has run CONFIG, and its output."""
     folder = tmp_path_factory.mktemp("finished") / FOLDER
-    write_working_folder(folder)
+    init.write(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     process = start_run(folder)
     output = process.communicate(timeout=600)
     assert process.returncode == 0, output
@@ -100,10 +97,14 @@ def snakemake(request, tmp_path):
 
 @pytest.fixture
 def hpcmm_run(snakemake):
-    """Start ``hpcmm run`` in a working folder, ``hpcmm_run.folder``, and return the process."""
+    """Start ``hpcmm run`` on a config in a working folder, ``hpcmm_run.folder``, and return the process."""
     folder = snakemake.folder / "working"
-    write_working_folder(folder)
-    start = functools.partial(start_run, folder)
+    init.write(folder)
+
+    def start(config, *arguments):
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        return start_run(folder, *arguments)
+
     start.folder = folder
     return start
 
@@ -201,9 +202,7 @@ def times(columns):
     found = {}
     for i in np.flatnonzero(rows["variant"] == "serial"):
         place = tuple(rows[name][i] for name in ("sweep", "contender", "m", "n", "ranks", "dtype"))
-        found[place] = tuple(
-            samples["kernel"][samples["measurement"] == i][samples["call"][samples["measurement"] == i] == 0]
-        )
+        found[place] = tuple(samples["kernel"][(samples["measurement"] == i) & (samples["call"] == 0)])
     return found
 
 
@@ -222,9 +221,8 @@ def test_questions_need_no_cores_and_nested_numbers_of_the_command_line_are_numb
     sweeps = "sweeps={mine: {operation: sum, variants: [serial], sizes: [10], dtypes: [int32]}}"
     (snakemake.folder / "experiment.yaml").write_text(yaml.safe_dump(CONFIG))
     command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--configfile", "experiment.yaml"]
-    done = subprocess.run(
-        [*command, "--config", sweeps, "--dag"], cwd=snakemake.folder, capture_output=True, text=True, timeout=300
-    )
+    command += ["--config", sweeps, "--dag"]
+    done = subprocess.run(command, cwd=snakemake.folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "digraph" in done.stdout, done.stderr
 
 
@@ -261,9 +259,8 @@ def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_a
     hpcmm_run, command, capfd
 ):
     config, results = changed(sizes=[7], ranks=[1]), hpcmm_run.folder / "results"
-    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
     with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
-        process = hpcmm_run("--retries", "1")
+        process = hpcmm_run(config, "--retries", "1")
         output, errors = process.communicate(timeout=600)
     assert process.returncode == 1
     why = "sum/cpu-r2-1: results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
@@ -331,25 +328,22 @@ def test_sbatch_gets_nothing_of_the_job_around_and_its_refusal_reaches_user_and_
         monkeypatch.setenv(name, "7")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
     sweeps = {"sum": CONFIG["sweeps"]["sum"] | {"ranks": [1]}}
-    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"sweeps": sweeps}))
-    output, errors = hpcmm_run("--cluster", "sbatch", "--jobs", "1").communicate(timeout=600)
+    process = hpcmm_run(CONFIG | {"sweeps": sweeps}, "--cluster", "sbatch", "--jobs", "1")
+    output, errors = process.communicate(timeout=600)
     assert f"not measured: {why}\n" in output + errors, output + errors
     assert set(store.read(hpcmm_run.folder / TIMINGS)["omitted"]["reason"]) == {f"failed: sum/cpu-r1-1: {why}"}
     assert why in page_of(hpcmm_run.folder / "results" / "report.html")
-    environment = (programs / "environment").read_text().splitlines()
-    assert [each for each in environment if each.startswith(("SLURM", "SBATCH"))] == [
-        "SLURM_CONF=/etc/slurm/slurm.conf"
-    ]
+    environment = (programs / "environment").read_text()
+    assert re.findall("^(?:SLURM|SBATCH).*", environment, re.MULTILINE) == ["SLURM_CONF=/etc/slurm/slurm.conf"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, number):
-    config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
+    config = copy.deepcopy(CONFIG)
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
-    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
-    process = hpcmm_run()
+    process = hpcmm_run(config)
     try:
         while " of 11 points, " not in process.stderr.readline():
             assert process.poll() is None, process.stdout.read()
