@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from hpcmm.backends.emulated.launch import COMPILER
+from hpcmm.kernels import modules
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.devices import Machine
 from hpcmm.operations.matmul import MATMUL
@@ -16,6 +17,7 @@ from hpcmm.operations.tabled import Tabled
 UMASK = os.umask(0)
 os.umask(UMASK)
 needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
+needs_compilers = pytest.mark.skipif(not (COMPILER and modules.compiler()[0]), reason="no gcc and g++ on this machine")
 CONFIGS = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text())
 
 

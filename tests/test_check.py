@@ -92,6 +92,10 @@ def named(found):
     return {each.subject.name for each in found.slow.itertuples() if not each.source}
 
 
+def subjects(ranks, of_node=1):
+    return [health.Subject(rank, f"node{rank // of_node}", rank % of_node, "") for rank in range(ranks)]
+
+
 def modelled(seed, ranks, slow=None, reference=None, links=0, hidden=0.0):
     """Compare modelled devices in ten measurements, and in some of links.
 
@@ -110,9 +114,7 @@ def modelled(seed, ranks, slow=None, reference=None, links=0, hidden=0.0):
             for rank, factor in (slow or {}).items():
                 logs[rank] += math.log(factor)
         measured.append(peers.Times(f"measurement {i}", logs))
-    return detection.compared(
-        [health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference
-    )
+    return detection.compared(subjects(ranks), measured, (), reference)
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
@@ -162,8 +164,7 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
     for distance in range(1, min(ranks, 8)):
         sources = tuple((rank + distance) % ranks for rank in range(ranks))
         sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, sources=sources)
-    subjects = [health.Subject(rank, f"node{rank // 8}", rank % 8, "") for rank in range(ranks)]
-    return detection.compared(subjects, measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
+    return detection.compared(subjects(ranks, 8), measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
 
 
 @pytest.mark.slow
@@ -202,9 +203,8 @@ def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, 
 def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_help():
     few, more = (gpus(5, 4, visits=visits, scatter=(0.04, 0.06)) for visits in (3, 200))
     assert few.verdict == "inconclusive" and not few.passed and few.slow.empty
-    assert re.fullmatch(
-        r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + detection.SCATTER, few.blind["memory"]
-    )
+    pattern = r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + detection.SCATTER
+    assert re.fullmatch(pattern, few.blind["memory"])
     assert few.line.endswith("no device is slower than its peers") and "inconclusive (" in few.line
     assert more.verdict == "passed" and max(more.detectable.values()) <= 0.05 + 1e-9
     assert gpus(5, 4, fault="memory", factor=3, scatter=(0.04, 0.06)).verdict == "slow"
@@ -236,12 +236,11 @@ def test_a_check_states_from_which_slowdown_on_it_names_a_device(ranks):
 def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     """On a loaded machine they scatter, or one of them takes all the time of the point and shows no spread."""
     rng = np.random.default_rng(3)
-    measured = [
-        peers.Times(f"measurement {i}", np.log([[1.0], [1.0 + 2 * (i < 3)]]) + 0.01 * rng.standard_normal((2, 1)))
-        for i in range(8)
-    ]
-    measured = [dataclasses.replace(each, scatter=(scatter, scatter)) for each in measured]
-    found = detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured)
+    measured = []
+    for i in range(8):
+        logs = np.log([[1.0], [1.0 + 2 * (i < 3)]]) + 0.01 * rng.standard_normal((2, 1))
+        measured.append(peers.Times(f"measurement {i}", logs, scatter=(scatter, scatter)))
+    found = detection.compared(subjects(2), measured)
     assert named(found) == names
     assert any("8 measurements have one repetition" in note for note in found.notes) is math.isnan(scatter)
     assert ("nothing to compare with" in found.line) is math.isnan(scatter)
@@ -270,9 +269,8 @@ def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):
     path = run(tmp_path, 3, link={3: 1.5})
     found = checked(path)
     assert named(found) == set()
-    assert {(each.source.name, each.subject.name) for each in found.slow.itertuples()} == {
-        ("node0 slot 0 GPU-0", "node1 slot 1 GPU-3")
-    }
+    slow = {(each.source.name, each.subject.name) for each in found.slow.itertuples()}
+    assert slow == {("node0 slot 0 GPU-0", "node1 slot 1 GPU-3")}
     assert main(["check", str(path)]) == command.SLOW
     assert "slow links: node0 slot 0 GPU-0 to node1 slot 1 GPU-3" in capsys.readouterr().out
 
@@ -313,14 +311,12 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
     for name, factor in (("same", 1.0), ("slow", 1.4)):
         (tmp_path / name).mkdir()
         alone = run(tmp_path / name, 5, ranks=1, slow={0: factor}, gpu="H200")
-        capsys.readouterr()
         assert main(["check", str(alone)]) == command.INCONCLUSIVE
-        out = capsys.readouterr().out
-        assert "has no peer in this run, and there is no reference" in out
-        assert "\ngpu_memory: no peer and no reference\n" in out
-        assert out.endswith(
-            "1 device, 12 measurements: inconclusive (gpu_product, gpu_memory, gpu_links): nothing to compare with\n"
-        )
+        *lines, last = capsys.readouterr().out.splitlines()
+        assert "gpu_memory: no peer and no reference" in lines
+        assert any("has no peer in this run, and there is no reference" in line for line in lines)
+        blind = "inconclusive (gpu_product, gpu_memory, gpu_links): nothing to compare with"
+        assert last == f"1 device, 12 measurements: {blind}"
         code = main(["check", str(alone), "--reference", str(good), "--json", "--detect", "30%"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
         assert code == (0 if factor == 1.0 else command.SLOW) and found["passed"] is (factor == 1.0)
@@ -437,7 +433,7 @@ def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
 
 
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
-    path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
+    path = timings.write(tmp_path / "old.h5", {"size": [measurement(timings.total("cub"))]})
     assert main(["check", str(path)]) == 1
     assert "does not name the node of each rank" in capsys.readouterr().err
     assert main(["check", str(run(tmp_path, 1)), "--reference", str(path)]) == 1
@@ -457,12 +453,11 @@ def test_values_of_options_of_snakemake_are_no_timings_file(tmp_path, monkeypatc
 
 
 def test_the_page_names_what_is_slow(tmp_path):
-    page = tmp_path / "check.html"
-    assert main(["check", str(run(tmp_path, 9, slow={2: 1.5}, link={0: 1.5})), "--html", str(page)]) == command.SLOW
+    page, path = tmp_path / "check.html", run(tmp_path, 9, slow={2: 1.5}, link={0: 1.5})
+    assert main(["check", str(path), "--html", str(page)]) == command.SLOW
     text = page.read_text()
     assert text.count('class="chart"') == 5 and "node1 slot 0 GPU-2" in text and "Links" in text
-    first = f'<p class="machine">A CPU, 8 cores · 2026-11-22 · {tmp_path / "timings.h5"}</p>'
-    assert first in text
+    assert f'<p class="machine">A CPU, 8 cores · 2026-11-22 · {path}</p>' in text
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 512, 4096])

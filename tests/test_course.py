@@ -9,12 +9,13 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tasks import needs_compilers
+from test_grade import isolated
 
 from hpcmm import backends
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts, exercise, ranks, rubric, sandbox
-from hpcmm.kernels import modules
 from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
 from hpcmm.system import files
@@ -23,11 +24,6 @@ from hpcmm.system.reader import ConfigError
 SOLUTIONS = Path(__file__).parent / "solutions"
 COURSE = rubric.read(new.COURSE / "rubric.yaml")
 EXERCISES = {each.name: each for each in COURSE.exercises}
-
-needs_compilers = pytest.mark.skipif(
-    not launch.COMPILER or not modules.compiler()[0], reason="no gcc and g++ on this machine"
-)
-isolated = pytest.mark.skipif(bool(sandbox.fault()), reason=f"no isolation: {sandbox.fault()}")
 
 GATHER = Path(__file__).with_name("gather.cu").read_text()
 SIZE, TURNS = 512, 3
@@ -68,9 +64,8 @@ def test_sectors_and_wavefronts_are_those_of_sets_of_words(kind, block, stride, 
     source = files.cache() / "gather.cu"
     source.write_text(GATHER)
     dtype = np.dtype({"signed char": "i1", "short": "i2", "float": "f4", "double": "f8"}[kind])
-    kernel = launch.compile_kernel(
-        source, "gather", [f"-DT={kind}", f"-DSIZE={SIZE}", f"-DTURNS={TURNS}"], files.cache()
-    )
+    constants = [f"-DT={kind}", f"-DSIZE={SIZE}", f"-DTURNS={TURNS}"]
+    kernel = launch.compile_kernel(source, "gather", constants, files.cache())
     kernel.counted = True
     rng, threads = np.random.default_rng(seed), block[0] * block[1]
     at = np.arange(threads) * stride % SIZE + np.zeros((TURNS, 1), int)

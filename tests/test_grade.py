@@ -23,13 +23,14 @@ from hpcmm.backends.emulated import launch
 from hpcmm.cli.checks import programs
 from hpcmm.cli.main import main
 from hpcmm.grading import device, exercise, rubric, runners, sandbox, session
-from hpcmm.grading.sandbox import NotGraded, Sandbox
+from hpcmm.grading.sandbox import NotGraded
 from hpcmm.model import Task
 from hpcmm.operations import MATMUL, OPERATIONS, SUM, guards, with_kernels
 from hpcmm.system.reader import ConfigError
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 ENTRY = {"operation": "matmul", "points": 6, "shapes": 3, "most": 40}
+SERIAL = {"device": "cpu", "threads": 1, "operation": "matmul", "variant": "serial"}  # a rung in a process
 
 needs_cplusplus = pytest.mark.skipif(
     bool(backends.missing("cuda")) and not launch.COMPILER, reason="neither a GPU nor g++ on this machine"
@@ -45,15 +46,13 @@ def exercise_of(file: str, **more) -> rubric.Exercise:
     return found
 
 
-def graded(path: Path, isolation: Sandbox | None = None, **more) -> exercise.Grade:
-    isolation = isolation or sandbox.chosen(trust=False)
-    return exercise.grade(path, exercise_of(path.name, **more), np.random.default_rng(), isolation)
+def graded(path: Path, **more) -> exercise.Grade:
+    return exercise.grade(path, exercise_of(path.name, **more), np.random.default_rng(), sandbox.chosen(trust=False))
 
 
-def refused(path: Path, why: str, **more) -> exercise.Grade:
+def refused(path: Path, why: str) -> exercise.Grade:
     """Grade a cheat, which must get no point, for a reason."""
-    limit = {"seconds": 1} if "longer than 1 s" in why else {}
-    grade = graded(path, **limit, **more)
+    grade = graded(path, seconds=1 if "longer than 1 s" in why else 60)
     assert (grade.passed, grade.points) == (False, 0)
     assert re.search(why, grade.why), grade.why
     assert "root:" not in grade.why  # the content of /etc/passwd
@@ -148,9 +147,8 @@ def test_links_and_pipes_in_a_submission_are_not_read(submitted):
 @isolated
 def test_the_mechanisms_of_the_cheats_are_those_of_the_page():
     page = (Path(__file__).parents[1] / "docs" / "teachers.md").read_text()
-    assert set(re.findall(r"^\| ([^|]*) \| [^|]* \|$", page, re.MULTILINE)) >= {
-        each.mechanism for each in CHEATS.values()
-    }
+    shown = set(re.findall(r"^\| ([^|]*) \| [^|]* \|$", page, re.MULTILINE))
+    assert shown >= {each.mechanism for each in CHEATS.values()}
 
 
 @isolated
@@ -175,15 +173,14 @@ def test_without_isolation_nothing_is_graded_unless_it_is_trusted(tmp_path, aske
     """As on a machine that forbids user namespaces."""
     monkeypatch.setattr(sandbox, "fault", lambda: "bwrap: No permissions to create new namespace")
     outputs = [tmp_path / "grades.json", tmp_path / "grades.html"]
-    arguments = ["grade", str(SOLUTIONS), "--rubric", str(asked)]
-    arguments += ["--json", str(outputs[0]), "--html", str(outputs[1])]
+    arguments = ["grade", str(SOLUTIONS), "--rubric", str(asked), "--json", str(outputs[0]), "--html", str(outputs[1])]
     assert main(arguments) == 1
     error = capsys.readouterr().err
-    assert "cannot be isolated" in error and "No permissions" in error and "--trust" in error and "bubblewrap" in error
+    assert all(each in error for each in ("cannot be isolated", "No permissions", "--trust", "bubblewrap")), error
     assert not any(each.exists() for each in outputs)
     assert main([*arguments, "--trust"]) == 0
-    stated = "without isolation"
-    assert all(stated in text for text in (capsys.readouterr().out, *(each.read_text() for each in outputs)))
+    texts = [capsys.readouterr().out, *(each.read_text() for each in outputs)]
+    assert all("without isolation" in text for text in texts)
 
 
 @isolated
@@ -227,8 +224,7 @@ def test_packages_are_found_in_isolation_wherever_the_process_finds_them(tmp_pat
 def test_the_yardstick_is_isolated(monkeypatch):
     monkeypatch.setenv("HPCMM_SECRET", "secret")
     isolation = sandbox.chosen(trust=False)
-    setup = {"device": "cpu", "threads": 1, "operation": "matmul", "variant": "serial"}
-    with session.device(isolation, setup, 4096, 60) as own:
+    with session.device(isolation, SERIAL, 4096, 60) as own:
         inside = Path(f"/proc/{own.process.pid}")
         root = inside / "root"
         assert "secret" not in (inside / "environ").read_text()
@@ -241,8 +237,7 @@ def test_the_yardstick_is_isolated(monkeypatch):
 
 def test_a_process_without_submitted_code_may_compute_after_its_reply(monkeypatch):
     """Threads of CUDA do."""
-    setup = {"device": "cpu", "threads": 1, "operation": "matmul", "variant": "serial"}
-    with session.device(sandbox.Sandbox(""), setup, 1 << 16, 60) as process:
+    with session.device(sandbox.Sandbox(""), SERIAL, 1 << 16, 60) as process:
         monkeypatch.setattr(process, "stopped_at", process.stopped_at - 0.01)
         process.check_clock()
         monkeypatch.setattr(process, "stopped_cpu_seconds", session.STOPPED_CPU_SECONDS)
@@ -259,7 +254,7 @@ def test_a_process_without_submitted_code_may_compute_after_its_reply(monkeypatc
 def test_the_time_of_a_kernel_on_a_gpu_is_that_between_events(where, monkeypatch):
     """The wait for a reply from another process can take longer than the kernel."""
     variant, tile = ("serial", 0) if where == "cpu" else ("naive", 16)
-    setup = {"device": where, "threads": 1, "operation": "matmul", "variant": variant}
+    setup = SERIAL | {"device": where, "variant": variant}
     task = Task(MATMUL, MATMUL.variant(variant), (20, 30, 10), "float32", MATMUL.scalars, tile)
     rng, waited = np.random.default_rng(1), []
     inputs = MATMUL.draw(rng, task)
@@ -337,8 +332,7 @@ def test_a_file_that_is_none(tmp_path, content):
     elif content:
         path.write_text(content)
     grade = graded(path)
-    assert not grade.passed
-    assert grade.why.split(";")[0] in (
+    assert not grade.passed and grade.why.split(";")[0] in (
         "not handed in",
         "is a link, a folder or a pipe",
         "a.c: operation: the file has none of the functions matmul, reduction, vector_add, copy",
@@ -409,8 +403,7 @@ def test_the_program_for_devices_runs_files_and_rungs(monkeypatch, copies):
 
 @isolated
 def test_an_error_of_a_device_is_a_reply():
-    setup = {"device": "cpu", "threads": 1, "operation": "matmul", "variant": "serial"}
-    with session.device(sandbox.chosen(trust=False), setup, 4096, 60) as own:
+    with session.device(sandbox.chosen(trust=False), SERIAL, 4096, 60) as own:
         assert own.ask([{"place": [["A"]]}]).content == "'shape'"
 
 
@@ -468,9 +461,8 @@ def asked(tmp_path) -> Path:
 @isolated
 def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
     assert main(["grade", str(SOLUTIONS), "--rubric", str(asked)]) == 0
-    assert capsys.readouterr().out.startswith(
-        "solutions\n  one: PASS 6 of 6\nsolutions: 6 of 6 points, 1 of 1 exercises correct\n"
-    )
+    text = "solutions\n  one: PASS 6 of 6\nsolutions: 6 of 6 points, 1 of 1 exercises correct\n"
+    assert capsys.readouterr().out.startswith(text)
     (tmp_path / "empty").mkdir()
     assert main(["grade", str(tmp_path / "empty"), "--rubric", str(asked)]) == 1
     assert "neither it nor a folder in it has a file of the rubric, such as 01_serial.c" in capsys.readouterr().err
@@ -538,8 +530,5 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
 
 def test_all_operations_have_a_rung_to_be_compared_with():
     for operation in with_kernels().values():
-        exercise_of(
-            "a.c",
-            operation=operation.name,
-            speed={"against": "serial", "shape": [8] * len(operation.dimensions), "steps": [{"ratio": 1, "points": 1}]},
-        )
+        speed = {"against": "serial", "shape": [8] * len(operation.dimensions), "steps": [{"ratio": 1, "points": 1}]}
+        exercise_of("a.c", operation=operation.name, speed=speed)
