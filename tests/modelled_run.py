@@ -44,14 +44,14 @@ PROVENANCE = {
     "packages": {"numpy": "2.0"}, "measuring": {"cache": "cold"},
 }  # fmt: skip
 
+UNUSUAL = {"bank_conflict": 0.3, "uncoalesced": 0.2, "conflict_free": 1.05, "tiled_unrolled": 0.85}
+
 
 def efficiency(variant: Variant, point: Point) -> float:
     """The part of the device's limit that a rung reaches: the higher, the more; a few rungs gain nothing."""
     ladder = [each for each in OPERATIONS[point.operation].ladder if each.device == variant.device]
     reached = 0.02 * 40 ** (ladder.index(variant) / max(1, len(ladder) - 1))
-    reached *= {"bank_conflict": 0.3, "uncoalesced": 0.2, "conflict_free": 1.05, "tiled_unrolled": 0.85}.get(
-        variant.name, 1
-    )
+    reached *= UNUSUAL.get(variant.name, 1)
     if variant.tiles:
         tile = point.tile
         reached *= {8: 0.5, 16: 0.8, 32: 1.0}[tile]
@@ -96,9 +96,8 @@ def samples(variant: Variant, point: Point, rng: np.random.Generator) -> Iterato
             if gpu:
                 state |= {"temperature": 40.0 + repetition, "power": 300 + 20 * rng.standard_normal()}
             yield Sample(repetition, rank, False, {"kernel": kernel * noise[0]}, state)
-            call = {
-                name: t * n for (name, t), n in zip(phases(variant, point, kernel).items(), noise[1:], strict=False)
-            }
+            whole = zip(phases(variant, point, kernel).items(), noise[1:], strict=False)
+            call = {name: seconds * factor for (name, seconds), factor in whole}
             yield Sample(repetition, rank, True, call | {"total": sum(call.values()) + 3e-6}, state)
 
 

@@ -118,7 +118,5 @@ def followed(rng: np.random.Generator, states: np.ndarray, factor: float = 1.0, 
     took, runs = times(rng), states.shape[1]
     each = [repetitions(rng, took, "normal", 4, factor if run >= since else 1.0, states[:, run]) for run in range(runs)]
     evidence = Evidence([frame()] * runs, [visited(seconds) for seconds in each], [0] * runs)
-    return [
-        [(at, change.verdict) for at, _, _, change in history.steps_of(evidence, [i + j for j in evidence.offsets])]
-        for i in range(POINTS)
-    ]
+    steps = (history.steps_of(evidence, [i + j for j in evidence.offsets]) for i in range(POINTS))
+    return [[(at, change.verdict) for at, _, _, change in each] for each in steps]

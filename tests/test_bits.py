@@ -98,11 +98,9 @@ def test_results_that_may_differ_are_not_compared():
 def test_no_builds_are_tried_to_compare_bits(monkeypatch):
     """For each number of rows, that would take longer than the comparison."""
     backend = CpuBackend(1)
-    task = Task(
-        OPERATIONS["matmul"], OPERATIONS["matmul"].variant("numpy"), (3, 5, 7), "float32", {"alpha": 1.0, "beta": 0.0}
-    )
+    task = Task(MATMUL, MATMUL.variant("numpy"), (3, 5, 7), "float32", {"alpha": 1.0, "beta": 0.0})
     seen, prepare = [], backend.prepare
     monkeypatch.setattr(backend, "prepare", lambda *each: seen.append(backend.tries) or prepare(*each), raising=False)
     backend.tries = True
-    same_bits.result_on(backend, task, OPERATIONS["matmul"].draw(np.random.default_rng(1), task))()
+    same_bits.result_on(backend, task, MATMUL.draw(np.random.default_rng(1), task))()
     assert seen == [False] and backend.tries

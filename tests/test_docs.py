@@ -18,13 +18,12 @@ import pytest
 import rungs
 import timings
 import yaml
-from timings import kernel_samples, measurement
+from timings import product, took
 
 from hpcmm import kernels
 from hpcmm.cli.main import parser
 from hpcmm.experiment import extensions
 from hpcmm.experiment.config import SCHEMA, validated
-from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, drawings
 
 ROOT = Path(__file__).parents[1]
@@ -237,11 +236,8 @@ def test_every_key_of_the_config_is_described(pages):
 
 
 def blocks(language: str) -> list:
-    found = []
-    for path in TEXTS:
-        for i, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", path.read_text("utf-8"), re.M | re.S)):
-            found.append(pytest.param(block, id=f"{path.stem}-{i}"))
-    return found
+    found = ((path, re.findall(rf"^```{language}\n(.*?)^```", path.read_text("utf-8"), re.M | re.S)) for path in TEXTS)
+    return [pytest.param(block, id=f"{path.stem}-{i}") for path, texts in found for i, block in enumerate(texts)]
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
@@ -260,9 +256,8 @@ def test_configs_in_the_text_are_right(text, forgotten, monkeypatch):
 def test_programs_in_the_text_run(program, tmp_path, monkeypatch, capsys):
     (tmp_path / "results").mkdir()
     monkeypatch.chdir(tmp_path)
-    points = [Point("matmul", name, (64,) * 3, "float32", 2, tile=8) for name in ("naive", "tiled_padded")]
     seconds = [[i * 1e-3, 2 * i * 1e-3] for i in (1, 2, 3)]  # of two ranks
-    rows = [measurement(point, samples=kernel_samples(seconds)) for point in points]
+    rows = [took(product(name, ranks=2, tile=8), seconds) for name in ("naive", "tiled_padded")]
     timings.write(tmp_path / "results" / "timings.h5", {"size": rows}, {"hpcmm": "0"})
     names: dict = {}
     program = program.replace("sizes=[256, 512]", "sizes=[16]")  # a slow function
@@ -321,15 +316,10 @@ def test_the_lengths_of_rungs_in_the_text_are_those_of_their_sources():
     sources = {kernels.source(of, each) for of in OPERATIONS.values() for each in of.ladder if each.compiled}
     lengths = sorted(len(path.read_text("utf-8").splitlines()) for path in sources if path.is_relative_to(folder))
     design = " ".join((DOCS / "design.md").read_text("utf-8").split())
-    told = re.search(
-        r"sources of (\d+) rungs have (\d+) lines in the median. (\d+) are longer than 100 lines and (\d+)", design
-    )
+    pattern = r"sources of (\d+) rungs have (\d+) lines in the median. (\d+) are longer than 100 lines and (\d+)"
     middle = lengths[(len(lengths) - 1) // 2]
-    assert [*map(int, told.groups())] == [
-        len(lengths),
-        middle,
-        *(sum(n > most for n in lengths) for most in (100, 300)),
-    ]
+    longer = [sum(n > most for n in lengths) for most in (100, 300)]
+    assert [*map(int, re.search(pattern, design).groups())] == [len(lengths), middle, *longer]
     assert f"half of them have at most {middle} lines" in " ".join(TEXTS[0].read_text("utf-8").split())
 
 

@@ -11,7 +11,7 @@ import pytest
 import timings
 from mpi4py import MPI
 from tasks import machine
-from timings import kernel_samples, measurement
+from timings import product, took
 
 from hpcmm import analysis, report, store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -124,16 +124,18 @@ def test_a_gpu_takes_more_for_a_product_than_for_nothing_cuda(gpu):
     assert 50 < watts < 1500 and found["energy_runs"] > 10  # other tests may use the GPU at the same time
 
 
+def passed(point, seconds, joules, clock):
+    """A measurement with a pass of 1,000 runs in 1.5 s, which took this energy."""
+    energy = {"energy": joules, "energy_seconds": 1.5, "energy_runs": 1000.0}
+    return dataclasses.replace(took(point, seconds), energy=energy, clock=clock)
+
+
 @pytest.mark.usefixtures("drawn_here")
 def test_a_file_with_energy_has_its_table_and_figure(tmp_path):
-    rows = []
+    rows = [took(product("naive", 256), 1e-3)]
     for variant, joules in (("naive", 300.0), ("cublas", 600.0)):
-        point = Point("matmul", variant, (512,) * 3, "float32", 1)
-        row = measurement(point, samples=kernel_samples([1e-3] * 7))
-        pass_ = {"energy": joules, "energy_seconds": 1.5, "energy_runs": 1000.0}
-        rows.append(dataclasses.replace(row, energy=pass_, clock=joules * 2e6))
-    other = measurement(Point("matmul", "naive", (256,) * 3, "float32", 1), samples=kernel_samples([1e-3] * 7))
-    path = timings.write(tmp_path / "timings.h5", {"size": [*rows, other]})
+        rows.append(passed(product(variant, 512), 1e-3, joules, clock=joules * 2e6))
+    path = timings.write(tmp_path / "timings.h5", {"size": rows})
     frame = analysis.measurements(store.read(path)).set_index(["n", "contender"])
     assert frame.loc[(512, "naive"), "watts"] == 200
     assert frame.loc[(512, "cublas"), "flops_per_joule"] == pytest.approx(frame.loc[(512, "cublas"), "flops"] / 0.6)
@@ -149,12 +151,8 @@ def test_a_file_with_energy_has_its_table_and_figure(tmp_path):
 
 
 def test_rates_of_integers_are_operations_in_every_table_and_figure(tmp_path):
-    rows = []
-    for n, variant in itertools.product((256, 512, 1024), ("int8_transposed", "cublas")):
-        point = Point("matmul", variant, (n,) * 3, "int8", 1, {"alpha": 1.0, "beta": 0.0})
-        pass_ = {"energy": 300.0, "energy_seconds": 1.5, "energy_runs": 1000.0}
-        row = measurement(point, samples=kernel_samples([1e-6 * n / 256] * 7))
-        rows.append(dataclasses.replace(row, energy=pass_, clock=1.5e9))
+    points = itertools.product(("int8_transposed", "cublas"), (256, 512, 1024), ["int8"])
+    rows = [passed(product(*each), 1e-6 * each[1] / 256, 300.0, clock=1.5e9) for each in points]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path / "results")
     shown = {path.name: path.read_text("utf-8") for path in (tmp_path / "results").glob("tables/*.md")}
     assert "TOP/s" in shown["size.md"] and "GOP/s per W" in shown["size.energy.md"]

@@ -9,7 +9,7 @@ import pytest
 import timings
 from mpi4py import MPI
 from tasks import machine, task
-from timings import kernel_samples, measurement
+from timings import took
 
 from hpcmm import report, store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -89,15 +89,14 @@ def test_a_batch_with_accuracy_has_the_errors_of_both_contenders(tmp_path):
 def test_a_file_with_errors_has_their_table(tmp_path):
     rows = []
     for variant, units in (("naive", 3.0), ("ozaki_14", 0.5)):
-        row = measurement(Point("matmul", variant, (512,) * 3, "float64", 1), samples=kernel_samples([1e-3] * 7))
+        row = took(timings.product(variant, 512, "float64"), 1e-3)
         rows.append(dataclasses.replace(row, errors=dict.fromkeys(ERRORS, units * 2.0**-53)))
     path = timings.write(tmp_path / "timings.h5", {"size": rows})
     report.build(path, tmp_path / "results")
     with (tmp_path / "results/tables/size.accuracy.csv").open() as file:
         found = {row["label"]: row for row in csv.DictReader(file)}
-    assert (
-        float(found["ozaki_14"]["error_graded"]) == 2.0**-54 and found["ozaki_14"]["arithmetic"] == "14 int8 products"
-    )
+    slices = found["ozaki_14"]
+    assert float(slices["error_graded"]) == 2.0**-54 and slices["arithmetic"] == "14 int8 products"
     page = timings.page_of(tmp_path / "results/report.html")
     assert "Graded, RMS" in page and "Errors on three kinds of data" in page
     (text,) = (each.read_text() for each in (tmp_path / "results/tables").glob("size.accuracy.md"))

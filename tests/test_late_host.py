@@ -7,7 +7,7 @@ import time
 import pytest
 import timings
 from mpi4py import MPI
-from timings import kernel_samples, measurement
+from timings import took
 
 from hpcmm import analysis
 from hpcmm.analysis import tidy
@@ -106,19 +106,16 @@ def test_a_late_host_is_noticed_cuda(gpu):
 
 def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path):
     points = [dataclasses.replace(POINT, variant=each, shape=(64, 64, 64)) for each in ("naive", "coalesced", "serial")]
-    seconds = (9.9e-6, 10.1e-6, 5e-6)
-    rows = [measurement(point, samples=kernel_samples([s] * 6)) for point, s in zip(points, seconds, strict=True)]
-    provenance = {"gpus": [{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}]}
-    frame = analysis.measurements(timings.columns({"size": rows}, provenance))
+    rows = [took(point, seconds) for point, seconds in zip(points, (9.9e-6, 10.1e-6, 5e-6), strict=True)]
+    frame = timings.derived(*rows, gpus=[{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}])
     own = frame.set_index("variant")
     assert own["short"].to_dict() == {"naive": True, "coalesced": False, "serial": False}
     assert own["event_seconds"]["naive"] == 1e-6 and math.isnan(own["event_seconds"]["serial"])
     (series,) = analysis.series(frame)
     text = markup.plain(chapters.ladder.ladder_table(series))
     assert "9.90 µs †" in text and text.count("†") == 1
-    assert chapters.ladder.ladder_table(series).caption.endswith(
-        f"; † below {tidy.SHORT} times an empty pair of CUDA events"
-    )
+    note = f"; † below {tidy.SHORT} times an empty pair of CUDA events"
+    assert chapters.ladder.ladder_table(series).caption.endswith(note)
     assert "†" in markup.plain(chapters.sizes.size_table(series))
     without = timings.derived(*rows)
     assert not without["short"].any()

@@ -11,9 +11,8 @@ from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.memory import PIECE_BYTES
 
-GPU = {"name": "NVIDIA H200", "uuid": "a", "compute_capability": "90", "multiprocessors": 132, "max_sm_clock": 2e9} | {
-    "memory_bytes_per_second": 4.8e12
-}
+GPU = {"name": "H200", "compute_capability": "90", "multiprocessors": 132, "max_sm_clock": 2e9}
+GPU["memory_bytes_per_second"] = 4.8e12
 SECONDS = 1e-3
 
 
@@ -70,14 +69,10 @@ def test_the_fastest_point_of_each_level_is_its_row(file):
 def test_measured_bandwidths_are_ceilings_of_the_roofline(file):
     frame = analysis.measurements(store.read(file))
     (roof,) = analysis.rooflines(frame)
-    names = [name for name, *_ in roof.ceilings]
-    assert names == [
-        *("float32 arithmetic", "L1 cache, measured", "L2 cache, measured", "DRAM, measured"),
-        "highest rates of this run",
-    ]
-    assert [nbytes for *_, nbytes in roof.ceilings] == pytest.approx(
-        [4.8e12, *(count / SECONDS for count in (2**32, 2**32, 2**30)), 2**24 / 4e-6]
-    )
+    names, _, rates = zip(*roof.ceilings, strict=True)
+    levels = [f"{level}, measured" for level in ("L1 cache", "L2 cache", "DRAM")]
+    assert list(names) == ["float32 arithmetic", *levels, "highest rates of this run"]
+    assert rates == pytest.approx([4.8e12, 2**32 / SECONDS, 2**32 / SECONDS, 2**30 / SECONDS, 2**24 / 4e-6])
     assert set(roof.rungs["operation"]) == {"matmul"}
     assert frame[frame["operation"].isin(["latency", "bandwidth"])]["fraction"].isna().all()
 

@@ -29,9 +29,8 @@ def test_the_peak_of_emulated_float32_is_a_third_of_that_of_tf32():
     assert math.isnan(limits.peaks([gpu], "float32", other="unknown")[0])
 
 
-GPU = {"uuid": "a", "compute_capability": "90", "multiprocessors": 100, "max_sm_clock": 2e9} | {
-    "memory_bytes_per_second": 3e12
-}
+GPU = {"uuid": "a", "compute_capability": "90", "multiprocessors": 100, "max_sm_clock": 2e9}
+GPU["memory_bytes_per_second"] = 3e12
 
 
 def test_gpus_add_up_and_a_shared_one_counts_once():

@@ -10,13 +10,12 @@ import timings
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 from test_compare import controls
-from timings import FAIL, measurement, product, took
+from timings import FAIL, measurement, product, took, total
 
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
 from hpcmm.grading.exercise import Grade
 from hpcmm.grading.submissions import values
-from hpcmm.model.measurement import Point
 from hpcmm.report import check as report_check
 from hpcmm.report import comparison, grades
 from hpcmm.report import history as report_history
@@ -105,19 +104,12 @@ def drawn(browser):
 def small(tmp_path_factory) -> Path:
     """A report of a few points: two sizes, three tiles, a failure."""
     folder = tmp_path_factory.mktemp("small")
-    rows = [
-        took(product(n=n, tile=tile), [(i + 1) * tile * 1e-4] * 9)
-        for i, n in enumerate((1024, 4096, 640))
-        for tile in (8, 16, 32)
-    ]
-    rows += [took(point, [1e-3] * 9) for point in (product("tiled_padded", 640, tile=8), product("cublas", 640))]
+    rows = [took(product("tiled_padded", 640, tile=8), [1e-3] * 9), took(product("cublas", 640), [1e-3] * 9)]
+    for i, n in enumerate((1024, 4096, 640), 1):
+        rows += [took(product(n=n, tile=tile), [i * tile * 1e-4] * 9) for tile in (8, 16, 32)]
     rows.append(measurement(product("naive_unguarded", 640, tile=8), verdict=FAIL))
     times = {"serial": 4e-9, "openmp": 1e-9, "divergent": 8e-10, "strided": 3e-10, "cub": 1e-11}  # per element
-    sums = [
-        took(Point("sum", name, (2**n,), "int32", 1), [seconds * 2.0**n] * 9)
-        for n in (10, 20, 22)
-        for name, seconds in times.items()
-    ]
+    sums = [took(total(name, 2**n), [t * 2.0**n] * 9) for n in (10, 20, 22) for name, t in times.items()]
     path = timings.write(folder / "timings.h5", {"tiles": rows, "sums": sums})
     return report.build(path, folder / "results")[0]
 
@@ -285,9 +277,8 @@ def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
 @pytest.mark.slow
 def test_axe_finds_no_serious_fault_in_the_published_page(visit):
     seen = visit(REFERENCE / "report.html")
-    identities = seen.page.evaluate(  # not those of a drawing
-        "[...document.querySelectorAll('[id]')].filter(each => !each.closest('svg')).map(each => each.id)"
-    )
+    outside = "[...document.querySelectorAll('[id]')].filter(each => !each.closest('svg'))"  # of a drawing
+    identities = seen.page.evaluate(f"{outside}.map(each => each.id)")
     assert len(identities) == len(set(identities)) > 50
     # axe judges what is shown, but needs much longer to pass over the rest, most of the page
     seen.page.evaluate(f"document.querySelectorAll('{CLOSED}').forEach(each => each.remove())")
@@ -417,18 +408,15 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert seen.page.locator(".views label", has_text="pitch").is_hidden()
     assert seen.troubles == []
     seen.page.locator("select[name=device]").select_option("")
-    views = seen.page.locator("section[aria-labelledby=ranks] .views label")
-    views.filter(has_text="reduction over ranks").first.click()
-    seen.page.locator(
-        "section[aria-labelledby=ranks] .view:not([hidden]) .panel:not([hidden]) details.table"
-    ).first.wait_for()
+    ranks = seen.page.locator("section[aria-labelledby=ranks]")
+    ranks.locator(".views label", has_text="reduction over ranks").first.click()
+    ranks.locator(".view:not([hidden]) .panel:not([hidden]) details.table").first.wait_for()
     seen.page.evaluate(OPEN_ALL)
     regions = seen.page.locator(".view:not([hidden])").get_by_role("region", name="Scaling over ranks", exact=True)
     scaling = regions.locator("table:visible").first
     assert scaling.locator("tbody tr:visible").count()
-    assert scaling.evaluate("table => table.closest('.panel').dataset.dtype") == "float64", (
-        "tables follow the type, too"
-    )
+    dtype = scaling.evaluate("table => table.closest('.panel').dataset.dtype")
+    assert dtype == "float64", "tables follow the type, too"
     again = visit(Path(seen.url.removeprefix("file://")))
     again.page.goto(seen.page.url)
     assert again.page.locator("select[name=type]").input_value() == "float64"

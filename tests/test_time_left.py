@@ -23,9 +23,9 @@ UNITS = {"s": 1, "min": 60, "h": 3600}
 
 def test_from_the_first_tenth_on_the_time_left_is_in_its_range_or_right_within_a_factor_of_two(monkeypatch, capsys):
     with TIMES.open() as file:
-        rows = [
-            {**row, "seconds": float(row["seconds"]), "bound": float(row["predicted"])} for row in csv.DictReader(file)
-        ]
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row |= {"seconds": float(row["seconds"]), "bound": float(row["predicted"])}
     whole, done, now = sum(row["seconds"] for row in rows), 0.0, [0.0]
     monkeypatch.setattr(job.time, "perf_counter", lambda: now[0])
     bounds = {}

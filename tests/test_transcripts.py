@@ -18,11 +18,8 @@ RECORDED = sorted(transcripts.FOLDER.glob("*.txt"))
 
 def form(text: str) -> list[str]:
     """Return the commands, verdicts and heads of tables of a transcript, with their numbers masked."""
-    lines = [
-        line
-        for line in text.splitlines()
-        if re.match(r"\$|kernel |counter |instructions |  \w+: |\S+( [A-Z_]+=\d+)*: ", line)
-    ]
+    begin = re.compile(r"\$|kernel |counter |instructions |  \w+: |\S+( [A-Z_]+=\d+)*: ")
+    lines = filter(begin.match, text.splitlines())
     lines = [line.removesuffix("of the limit") for line in lines]  # a column for processors whose limit is known
     lines = [re.sub(r"[\s\u2013-]+", " ", re.sub(r"\d[\d.,]*", "0", line)).strip() for line in lines]
     return [re.match(r".*?(PASS|FAIL)|.*", line)[0] for line in lines]

@@ -14,7 +14,7 @@ from tasks import needs_gxx
 
 from hpcmm.backends.cpu import searches
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.backends.emulated.launch import compile_kernel
+from hpcmm.backends.emulated.launch import HostKernel, compile_kernel
 from hpcmm.bench import adoption, guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
 from hpcmm.cli import searching
@@ -27,9 +27,8 @@ from hpcmm.operations import OPERATIONS, guards
 from hpcmm.operations.shapes import ragged
 
 FOLDER = Path(__file__).parent / "verdicts"
-needs_gcc = pytest.mark.skipif(
-    not modules.compiler()[0] or "clang" in modules.compiler()[1], reason="no gcc on this machine"
-)
+COMPILER = modules.compiler()
+needs_gcc = pytest.mark.skipif(not COMPILER[0] or "clang" in COMPILER[1], reason="no gcc on this machine")
 
 OUT, VALUE = "read of 4 bytes out of bounds, at byte", r": \S+ - \S+ = "
 MISTAKES, C_MISTAKES = {}, {}  # by file and number of the mistake
@@ -53,18 +52,19 @@ def tasks_of(path: Path) -> list[Task]:
     return [Task(operation, kernel.variant, shape, "float32", each, tile) for each in scalars for shape in shapes]
 
 
+def prepared(name: str, mistake: int, folder: Path) -> tuple[list[Task], HostKernel]:
+    """Compile a file for the host, with one of its mistakes."""
+    tasks = tasks_of(FOLDER / f"{name}.cu")
+    macros = tuple(f"-D{key}={value}" for key, value in tasks[0].macros.items())
+    kernel = compile_kernel(FOLDER / f"{name}.cu", tasks[0].operation.kernels, macros, folder)
+    kernel.fill("mistake", np.array(mistake, np.int32))
+    return tasks, kernel
+
+
 @pytest.fixture(scope="module")
 def judged(emulated):
     """The result of a file with one of its mistakes."""
-
-    def judge(name: str, mistake: int):
-        tasks = tasks_of(FOLDER / f"{name}.cu")
-        macros = tuple(f"-D{key}={value}" for key, value in tasks[0].macros.items())
-        kernel = compile_kernel(FOLDER / f"{name}.cu", tasks[0].operation.kernels, macros, emulated)
-        kernel.fill("mistake", np.array(mistake, np.int32))
-        return verify(tasks, emulated)
-
-    return judge
+    return lambda name, mistake: verify(prepared(name, mistake, emulated)[0], emulated)
 
 
 @needs_gxx
@@ -115,11 +115,8 @@ def test_notes_do_not_depend_on_the_folder_of_the_runtime(judged, emulated, tmp_
     # not compiled again, which takes seconds; temporary folders of other processes come and go beside them
     for built in (*emulated.glob("[0-9a-f]*/*.gch"), *emulated.glob("[0-9a-f]*/runtime.so")):
         shutil.copytree(built.parent, tmp_path / built.parent.name)
-    tasks = tasks_of(FOLDER / "sum.cu")
-    macros = tuple(f"-D{key}={value}" for key, value in tasks[0].macros.items())
-    kernel = compile_kernel(FOLDER / "sum.cu", tasks[0].operation.kernels, macros, tmp_path)
+    tasks, kernel = prepared("sum", 9, tmp_path)
     assert Path(kernel.entry.runtime).is_relative_to(tmp_path)
-    kernel.fill("mistake", np.array(9, np.int32))
     assert re.search(NOTED["sum", 9], verify(tasks, tmp_path).note)
 
 
@@ -230,10 +227,8 @@ def test_a_crash_names_its_signal_and_its_place(tmp_path, monkeypatch, capfd, fo
 @pytest.mark.slow
 def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, forgotten):
     """An exit is no success, and a module that cannot be loaded fails alone."""
-    head = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\n"
-    product = (
-        f"{head}def matmul(A, B, C, alpha, beta, stream):\n    C[...] = alpha * (A @ B) + (beta * C if beta else 0)\n"
-    )
+    product = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\ndef matmul(A, B, C, alpha, beta, stream):\n"
+    product += "    C[...] = alpha * (A @ B) + (beta * C if beta else 0)\n"
     (tmp_path / "right.py").write_text(product)
     (tmp_path / "head.c").write_text("#include <math.h>\n// hpcmm:\n//   dtypes: [float32]\nvoid matmul(void) {}\n")
     (tmp_path / "exits.py").write_text(f"{product}raise SystemExit(0)\n")
@@ -373,8 +368,5 @@ def test_published_files_are_counted(tmp_path):
     assert found == [("a/b c/by_rows.cu", "PASS", "PASS")]
     with count_published.LIST.open() as rows:
         listed = [(row["repository"], row["path"], row["verdict"]) for row in csv.DictReader(rows)]
-    assert len({row[:2] for row in listed}) == len(listed) and {row[2] for row in listed} <= {
-        "PASS",
-        "FAIL",
-        "not tested",
-    }
+    assert len({row[:2] for row in listed}) == len(listed)
+    assert {row[2] for row in listed} <= {"PASS", "FAIL", "not tested"}

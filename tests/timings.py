@@ -53,12 +53,8 @@ def kernel_samples(
     seconds: Iterable[float | Sequence[float]], state: Mapping[str, float] | None = None
 ) -> tuple[Sample, ...]:
     """Samples of the kernel alone; each repetition is a time, or one for each rank."""
-    ranks = [[each] if isinstance(each, (int, float)) else each for each in seconds]
-    return tuple(
-        Sample(i, rank, False, {"kernel": time}, state or {})
-        for i, row in enumerate(ranks)
-        for rank, time in enumerate(row)
-    )
+    rows = enumerate([each] if isinstance(each, (int, float)) else each for each in seconds)
+    return tuple(Sample(i, rank, False, {"kernel": t}, state or {}) for i, row in rows for rank, t in enumerate(row))
 
 
 def visit_samples(seconds: Iterable[float | Sequence[float]]) -> tuple[Sample, ...]:
@@ -73,9 +69,8 @@ def in_visits(samples: Iterable[Sample]) -> tuple[Sample, ...]:
 
 def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[Sample, ...]:
     """Samples of end-to-end calls; each repetition has a mapping of phases for each rank."""
-    return tuple(
-        Sample(i, rank, True, phases) for i, ranks in enumerate(repetitions) for rank, phases in enumerate(ranks)
-    )
+    rows = enumerate(repetitions)
+    return tuple(Sample(i, rank, True, phases) for i, ranks in rows for rank, phases in enumerate(ranks))
 
 
 def measurement(
