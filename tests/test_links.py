@@ -52,11 +52,10 @@ def test_a_broken_exchange_is_found(mpi_output, fault):
 def test_each_element_arrives_once(pattern, n, ranks):
     blocks = block_rows(n, ranks)
     pieces = [links.PATTERNS[pattern][0](blocks, rank) for rank in range(ranks)]
-    arrived = sorted(
-        blocks[source][0] + start + i for of_rank in pieces for source, start, count in of_rank for i in range(count)
-    )
+    pieces = [piece for of_rank in pieces for piece in of_rank]
+    arrived = sorted(blocks[source][0] + start + i for source, start, count in pieces for i in range(count))
     assert arrived == list(range(n))
-    longest = max((count for of_rank in pieces for _, _, count in of_rank), default=0)
+    longest = max((count for _, _, count in pieces), default=0)
     assert links.message_elements(pattern, n, ranks) == longest
 
 
@@ -81,12 +80,9 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
         ("neighbours", 2**20), ("all_to_all", 2**18), ("all_reduce", 2**22), ("broadcast", 2**22), ("gather", 2**22),
         ("all_gather", 2**22), ("reduce_scatter", 2**22), ("upload", 2**22),
     ]  # fmt: skip
-    assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx(
-        [2**20 / 1e-3] * 2 + [2**22 / 1e-3] * 6
-    )
-    assert [each["bus_bytes_per_second"] for each in found] == pytest.approx(
-        [each / 1e-3 for each in (2**20, 0.75 * 2**20, 1.5 * 2**22, 2**22, *[0.75 * 2**22] * 3, 2**22)]
-    )
+    algorithm, bus = ([each[f"{of}_bytes_per_second"] * 1e-3 for each in found] for of in ("algorithm", "bus"))
+    assert algorithm == pytest.approx([2**20] * 2 + [2**22] * 6)
+    assert bus == pytest.approx([2**20, 0.75 * 2**20, 1.5 * 2**22, 2**22, *[0.75 * 2**22] * 3, 2**22])
     report.build(path, tmp_path / "results")
     page = timings.page_of(tmp_path / "results" / "report.html")
     assert all(f">{name}" in page for name in ("Pattern", "Message", "Bus bandwidth, GB/s"))

@@ -174,26 +174,18 @@ def test_launches_of_a_head_run_in_order_and_a_mistake_in_any_of_them_is_found(b
     assert kernel["passed"] == (not change), kernel
 
 
-def compiled(kernel: own_kernels.OwnKernel) -> bytes:
+@pytest.mark.parametrize("name", [*LOOPS, *NAMES])
+def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, adopted, forgotten, name):
+    """Those of a head, and those that host code makes in loops."""
+    (tmp_path / "copy.cu").write_text(TEXTS[name])
+    if name in LOOPS:
+        adopted(TEXTS[name]).write(tmp_path / "copy.cu")
+    kernel = own_kernels.read(tmp_path / "copy.cu")
     options = ["-DREAL=float", "-DACCUMULATOR=float", "--gpu-architecture=sm_90"]
     works, log, code = nvrtc().compile(kernel.variant.adapted.read_text(), options, "CUBIN")
+    symbols = ("hpcmm_result", "hpcmm_fill") if name in LOOPS else ("hpcmm_launch_0",)
     assert works, log
-    return code
-
-
-@pytest.mark.parametrize("name", LOOPS)
-def test_the_compiler_of_the_gpu_takes_the_launches_of_host_code(tmp_path, adopted, forgotten, name):
-    adopted(TEXTS[name]).write(tmp_path / "copy.cu")
-    code = compiled(own_kernels.read(tmp_path / "copy.cu"))
-    assert all(each.encode() in code for each in ("reduction", "hpcmm_result", "hpcmm_fill"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, forgotten, name):
-    (tmp_path / "mine.cu").write_text(TEXTS[name])
-    kernel = own_kernels.read(tmp_path / "mine.cu")
-    symbols = ("hpcmm_launch_0", OPERATIONS[kernel.operations[0]].kernels)
-    assert all(each.encode() in compiled(kernel) for each in symbols)
+    assert all(each.encode() in code for each in (*symbols, OPERATIONS[kernel.operations[0]].kernels))
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from batches import BATCH, HOST, filled, measured, of
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from timings import kernel_samples, measurement
+from timings import product, took
 
 from hpcmm import analysis, store
 from hpcmm.analysis import visits
@@ -150,14 +150,11 @@ def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits,
 
 
 def sentences(*states: Visit, others=()):
-    point = Point("matmul", "avx", (64, 64, 64), "float32", 1, OPERATIONS["matmul"].scalars)
-    rows = [measurement(point, samples=kernel_samples([1.0] * 8), visits=states)]
-    rows += [
-        measurement(dataclasses.replace(point, variant="serial"), samples=kernel_samples([2.0] * 8), visits=(each,))
-        for each in others
+    rows = [
+        took(product("avx"), 1.0, visits=states),
+        *(took(product("serial"), 2.0, visits=(each,)) for each in others),
     ]
-    frame = timings.derived(*rows)
-    return findings.disturbances(analysis.row_dicts(frame))
+    return findings.disturbances(analysis.row_dicts(timings.derived(*rows)))
 
 
 def test_different_pages_of_visits_or_rungs_and_steal_beyond_a_tick_are_findings():

@@ -39,9 +39,8 @@ def launched(build, inputs: dict, scalars: dict, order: str, aligned: bool, whol
     arrays |= {name: poison(each.shape, each.dtype) for name, each in product.workspace.items()}
     for launch in product.geometry.launches(product, arrays):
         if launch.function or whole:
-            build(SOURCES[launch.function].read_text(), launch.function or "matmul", OPTIONS)(
-                launch, order, dynamic_bytes=launch.shared_bytes
-            )
+            kernel = build(SOURCES[launch.function].read_text(), launch.function or "matmul", OPTIONS)
+            kernel(launch, order, dynamic_bytes=launch.shared_bytes)
     return arrays
 
 
