@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import covered
 import modelled_run
@@ -11,7 +10,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product
+from timings import FAIL, HOPPER, ROOT, call_samples, kernel, kernel_samples, measurement, product
 
 from hpcmm import analysis, store
 from hpcmm.analysis import documents
@@ -20,7 +19,6 @@ from hpcmm.experiment.config import read_config
 from hpcmm.model.measurement import Point
 from hpcmm.report.chapters import courses
 
-ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 WRITTEN = documents.written()
 

@@ -2,16 +2,13 @@
 
 import inspect
 import re
-from pathlib import Path
 
 import covered
-import pytest
 from covered import COLUMNS, VARIANTS, lines, named
+from timings import ROOT, published_run
 
-from hpcmm import store
 from hpcmm.report import chapters, findings, hardware, headlines, tables
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / covered.PAGE).read_text()
 SWEEPS = covered.sweeps()
 SHOWN = {
@@ -37,22 +34,13 @@ def test_every_row_has_an_answer_or_an_open_point():
     assert [row[0] for row in lines(TEXT) if len(row) != 4 or not (named(row[2]) or row[3])] == []
 
 
-REFERENCE = ROOT / "results" / "reference" / "timings.h5"
-no_run = pytest.mark.skipif(not REFERENCE.exists(), reason="no run is published")
-
-
-@pytest.fixture(scope="module")
-def columns():
-    return store.read(REFERENCE)
-
-
-@no_run
-def test_an_item_is_answered_by_a_row_of_the_published_run_or_called_open(columns):
+def test_an_item_is_answered_by_a_row_of_the_published_run_or_called_open():
+    columns, _ = published_run()
     assert covered.updated(TEXT, columns) == TEXT, "run make reference"
 
 
-@no_run
-def test_an_item_without_a_row_is_called_open_and_words_are_kept(columns):
+def test_an_item_without_a_row_is_called_open_and_words_are_kept():
+    columns, _ = published_run()
     rows = columns["measurements"]
     kept = rows["sweep"] != "guard"
     without = columns | {"measurements": {name: values[kept] for name, values in rows.items()}}

@@ -18,7 +18,7 @@ import pytest
 import rungs
 import timings
 import yaml
-from timings import product, took
+from timings import ROOT, product, took
 
 from hpcmm import kernels
 from hpcmm.cli.main import parser
@@ -26,7 +26,6 @@ from hpcmm.experiment import extensions
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.operations import OPERATIONS, drawings
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
 LAB = sorted(path for path in (DOCS / "lab").glob("*.md") if path.stem != "index")
@@ -179,30 +178,25 @@ ALSO_JUDGED = SHOWN if os.environ.get("HPCMM_TEST_ALL") == "1" else SHOWN[::3]
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_browser_shows_it_without_faults(site, browser, name):
     from axe_playwright_python.sync_playwright import Axe
+    from test_page import Visit
 
-    context = browser.new_context(offline=True)
-    page = context.new_page()
-    troubles, requests = [], []
-    page.on("console", lambda message: troubles.append(message.text))
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("request", lambda request: requests.append(request.url))
+    seen = Visit(browser, site / f"{name}.html", offline=True)
     judged, schemes = (JUDGED, ("light", "dark")) if name in FEW else (JUDGED[1:], ("dark",))
     judged = judged if name in (*FEW, *ALSO_JUDGED) else ()
     options = AXE | {"rules": {"color-contrast": {"enabled": name in FEW}}}
-    page.goto((site / f"{name}.html").as_uri())
     for width in (1280, 400):
-        page.set_viewport_size({"width": width, "height": 900})
+        seen.page.set_viewport_size({"width": width, "height": 900})
         for scheme in schemes:
-            page.emulate_media(color_scheme=scheme)
+            seen.page.emulate_media(color_scheme=scheme)
             if (width, scheme) in judged:
-                found = Axe().run(page, options=options).response["violations"]
+                found = Axe().run(seen.page, options=options).response["violations"]
                 assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], (width, scheme)
-            assert page.evaluate("document.documentElement.scrollWidth") == width, scheme
-            lightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+            assert seen.page.evaluate("document.documentElement.scrollWidth") == width, scheme
+            lightness = seen.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
             assert (sum(lightness[:3]) > 600) == (scheme == "light")
-    context.close()
-    assert troubles == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    seen.context.close()
+    assert seen.troubles == []
+    assert [url for url in seen.requests if not url.startswith(("file:", "data:"))] == []
 
 
 @on_site

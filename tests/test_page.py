@@ -30,11 +30,11 @@ MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
 CLOSED = "details:not([open]) > :not(summary)"
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 FILL = "getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"
-READY = "!document.querySelector('script') || document.body.dataset.ready"
+READY = "!document.querySelector('script#config') || document.body.dataset.ready"
 # every third view, including hidden ones
 REVEAL = """Promise.all([...document.querySelectorAll('.view')].filter((_, i) => i % 3 === 0).map(unpack)).then(() =>
   document.querySelectorAll('[hidden]').forEach(each => { each.hidden = false; }))"""
-REFERENCE = Path(__file__).parents[1] / "results" / "reference"
+REFERENCE = timings.ROOT / "results" / "reference"
 
 
 class Visit:

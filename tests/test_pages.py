@@ -150,10 +150,8 @@ def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits,
 
 
 def sentences(*states: Visit, others=()):
-    rows = [
-        took(product("avx"), 1.0, visits=states),
-        *(took(product("serial"), 2.0, visits=(each,)) for each in others),
-    ]
+    rows = [took(product("avx"), 1.0, visits=states)]
+    rows += [took(product("serial"), 2.0, visits=(each,)) for each in others]
     return findings.disturbances(analysis.row_dicts(timings.derived(*rows)))
 
 

@@ -13,7 +13,7 @@ import published
 import pytest
 import timings
 import yaml
-from timings import analysed, cells, kernel_samples, product, took
+from timings import ROOT, analysed, cells, kernel_samples, product, took
 
 from hpcmm import analysis, store
 from hpcmm.experiment import plan
@@ -21,7 +21,6 @@ from hpcmm.experiment.config import read_config
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import drawing, formats
 
-ROOT = Path(__file__).parents[1]
 PAGES = published.pages()
 EMPTY = store.joined([])
 RENDERED = drawing._run  # in a process of its own

@@ -106,10 +106,8 @@ def test_integers_and_products_are_those_of_python(build, variant, rng, shape, s
 @pytest.mark.parametrize("order", ["ascending", "descending"])
 def test_the_bits_do_not_depend_on_the_order_of_threads(build, order):
     rng, (variant, _) = np.random.default_rng(3), RUNGS
-    matrices, functions = (
-        [rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5))],
-        functions_of(build, variant),
-    )
+    matrices = [rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5))]
+    functions = functions_of(build, variant)
     expected, got = (multiply(variant, matrices, functions=functions, order=each)[0] for each in ("random", order))
     assert expected.tobytes() == got.tobytes()
 

@@ -4,13 +4,12 @@ import dataclasses
 import itertools
 import math
 import re
-from pathlib import Path
 
 import pytest
 import timings
 from timings import analysed, call_samples, kernel_samples, measurement, took, total
 
-from hpcmm import analysis, store
+from hpcmm import analysis
 from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.model.measurement import Point
@@ -274,12 +273,10 @@ def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(
 
 
 def test_the_published_points_on_four_gpus_are_predicted_from_two_as_the_documentation_states():
-    root = Path(__file__).parents[1]
-    columns = store.read(root / "results" / "reference" / "timings.h5")
-    frame = analysis.measurements(columns)
+    columns, frame = timings.published_run()
     timed = frame[frame["first_run"].isna()]  # without sweeps of bits, which time little
     found = scaling.held_out(scaling.models_of(columns, timed))
-    page = (root / "docs" / "algorithms.md").read_text()
+    page = (timings.ROOT / "docs" / "algorithms.md").read_text()
     errors_and_noise = r"(\d+ \| [\d.]+ % \| [\d.]+ %) \| ([\d.]+ %)"
     rows = re.findall(rf"^\| `(\w+)`(?:, end to end)?(, noise above 15 %)? \| {errors_and_noise} \|$", page, re.M)
     found = found.assign(error=(found["predicted_seconds"] / found["seconds"] - 1).abs(), noisy=found["noise"] > 0.15)

@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timings import HOPPER, kernel, timed
 
-from hpcmm import analysis, kernels, store
+from hpcmm import analysis, kernels
 from hpcmm.analysis import why
 from hpcmm.model.quantities import COUNTERS
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.chapters import why as steps
 
 HOOKS = Path(__file__).with_name("kernels") / "accesses.c"  # counts accesses of a kernel
-REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
 STEADY = tuple(1 + 1e-5 * i for i in range(9))
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
@@ -287,10 +286,7 @@ def test_the_verdict_mirrors_and_an_interval_with_one_is_no_difference(ratio, be
 
 @pytest.mark.slow
 def test_every_step_of_the_published_ladders_has_a_sentence():
-    if not REFERENCE.exists():
-        pytest.skip("no run is published")
-    columns = store.read(REFERENCE)
-    frame = analysis.measurements(columns)
+    columns, frame = timings.published_run()
     known = why.Known.of(columns, frame)
     ladders = [each for each in analysis.series(frame) if each.sweep in ("ladder", "reduction_ladder")]
     assert len(ladders) >= 5

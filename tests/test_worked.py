@@ -3,19 +3,17 @@
 import math
 import operator
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import timings
 
-from hpcmm import store
 from hpcmm.model.capabilities import CAPABILITIES, capability
 
 
 def table(*heads: str) -> list[list[str]]:
     """Return the cells of a table of the page, by the first of its heads, and those of the tables behind it."""
-    cells = timings.cells((Path(__file__).parents[1] / "docs" / "by-hand.md").read_text("utf-8"))
+    cells = timings.cells((timings.ROOT / "docs" / "by-hand.md").read_text("utf-8"))
     (first,) = (i for i, line in enumerate(cells) if line[: len(heads)] == list(heads))
     return cells[first + 2 :]
 
@@ -45,10 +43,7 @@ def test_the_steps_of_a_reduction_keep_the_sum():
 
 
 def test_the_hand_count_of_a_reduction_is_that_of_the_published_counters():
-    path = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
-    if not path.exists():
-        pytest.skip("no run is published")
-    rows = store.read(path)["profiles"]
+    rows = timings.published_run()[0]["profiles"]
     by_hand = {row[0].strip("`"): int(row[3]) for row in table("rung", "warps, over all steps")[:3]}
     for name, loads, factor in (("divergent", 47, 1.015), ("strided", 17, 2.833), ("sequential", 17, 1.030)):
         (at,) = np.flatnonzero((rows["variant"] == name) & (rows["operation"] == "sum") & (rows["dtype"] == "float32"))

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import functools
 import gzip
 import json
 import math
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from hpcmm import analysis, store
 from hpcmm.model import TEXTBOOK, Verdict
@@ -18,6 +20,7 @@ from hpcmm.model.measurement import Batch, Measurement, Point, Sample
 from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS, task_of
 
+ROOT = Path(__file__).parents[1]
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")
 
@@ -180,6 +183,16 @@ def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]])
 def analysed(*runs) -> tuple[store.Groups, pd.DataFrame]:
     """The columns of a file merged of such runs, and what the analysis derives from them."""
     columns = merged(*runs)
+    return columns, analysis.measurements(columns)
+
+
+@functools.cache
+def published_run() -> tuple[store.Groups, pd.DataFrame]:
+    """The columns of the published run, and what the analysis derives from them; without a run, the test is skipped."""
+    path = ROOT / "results" / "reference" / "timings.h5"
+    if not path.exists():
+        pytest.skip("no run is published")
+    columns = store.read(path)
     return columns, analysis.measurements(columns)
 
 
