@@ -150,9 +150,8 @@ def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypa
 def test_a_trial_that_waits_is_no_kernel_without_an_end(tmp_path, monkeypatch):
     """As one that overwrote a lock in an array that is too short: here, each trial as a sum of vectors."""
     monkeypatch.setattr(trials, "IDLE", 0.5)
-    text = STYLES.of_globals.replace(
-        "    for (int i = 0; i < N; i++) row", "    if (N == 961) pause();\n    for (int i = 0; i < N; i++) row"
-    )
+    loop = "    for (int i = 0; i < N; i++) row"
+    text = STYLES.of_globals.replace(loop, f"    if (N == 961) pause();\n{loop}")
     assert adopted(tmp_path, f"#include <unistd.h>\n{text}", "mine.c")["operation"] == "matmul"
 
 
@@ -200,13 +199,9 @@ def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
 
 def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path, benched):
     check = "double checksum(const double *c, int n) { double s = 0; for (int i = 0; i < n; i++) s += c[i]; return s; }"
-    (tmp_path / "mine.cpp").write_text(
-        "#include <vector>\n"
-        + check
-        + STYLES.of_rows.replace("double **", "double *")
-        .replace("C[i][j]", "C[i * colsB + j]")
-        .replace("A[i][k] * B[k][j]", "A[i * colsA + k] * B[k * colsB + j]")
-    )
+    text = STYLES.of_rows.replace("double **", "double *").replace("C[i][j]", "C[i * colsB + j]")
+    text = text.replace("A[i][k] * B[k][j]", "A[i * colsA + k] * B[k * colsB + j]")
+    (tmp_path / "mine.cpp").write_text(f"#include <vector>\n{check}{text}")
     printed = benched(tmp_path / "mine.cpp", "--sizes", "8").stdout
     assert "taken as multiply(A, B, C, rowsA=m, colsA=k, colsB=n)" in printed
     assert "mine.c: PASS" in printed and "not searched for races" not in printed

@@ -178,12 +178,10 @@ def test_a_matrix_of_more_than_2_31_elements(mpi_output, algorithm):
 
 
 def test_a_transport_is_offered_where_the_backend_has_its_arrays():
-    names = {
-        place: [kind.name for kind in candidates(SimpleNamespace(in_host_memory=place))] for place in (True, False)
-    }
-    assert names == {True: ["mpi", "mpi_rma"], False: ["peer", "nccl", "mpi_cuda", "pinned"]}
-    known = SCHEMA["properties"]["transport"]["enum"]
-    assert sorted(known) == sorted(["auto", *names[True], *names[False]])
+    backends = (SimpleNamespace(in_host_memory=place) for place in (True, False))
+    on_host, on_device = ([kind.name for kind in candidates(backend)] for backend in backends)
+    assert (on_host, on_device) == (["mpi", "mpi_rma"], ["peer", "nccl", "mpi_cuda", "pinned"])
+    assert sorted(SCHEMA["properties"]["transport"]["enum"]) == sorted(["auto", *on_host, *on_device])
 
 
 @pytest.mark.parametrize(
@@ -322,11 +320,8 @@ def test_between_cuts_at_powers_of_two_shares_lie_together(size):
     for rank in range(size):
         order = schedules.arriving(rank, size)
         for power in (1, 2, 4, 8):
-            assert (
-                len(schedules.consecutive(order[:power]))
-                == len(schedules.consecutive(order[power : 2 * power] or [0]))
-                == 1
-            )
+            for part in (order[:power], order[power : 2 * power] or [0]):
+                assert len(schedules.consecutive(part)) == 1
 
 
 @pytest.mark.slow
@@ -343,13 +338,9 @@ def test_panels_of_a_grid_cover_the_sum_and_have_one_owner_each(terms, ranks):
     assert [panel.first for panel in cut] == [0, *itertools.accumulate(panel.terms for panel in cut)][:-1]
     assert sum(panel.terms for panel in cut) == terms
     for panel in cut:
-        for blocks, owner in (
-            (schedules.block_rows(terms, columns), panel.column),
-            (schedules.block_rows(terms, rows), panel.row),
-        ):
-            first, count = blocks[owner]
-            assert first <= panel.first
-            assert panel.first + panel.terms <= first + count
+        for parts, owner in ((columns, panel.column), (rows, panel.row)):
+            first, count = schedules.block_rows(terms, parts)[owner]
+            assert first <= panel.first and panel.first + panel.terms <= first + count
     first = {}
     for place in itertools.product(range(rows), range(columns)):
         order = schedules.panels_of(cut, rows, columns, *place)
@@ -379,9 +370,7 @@ def test_panels_of_columns_cover_them(columns, most):
 def test_arrived_blocks_form_a_square_or_all_of_a_follows_the_first_of_b(shape, parts, a_first):
     order = schedules.growth(*shape, *parts, a_first)
     assert (order[0], order.count("A"), order.count("B")) == ("B", *parts)
-    heights, widths = (
-        [length * i / count for i in range(count + 1)] for length, count in zip(shape, parts, strict=True)
-    )
+    heights, widths = (np.linspace(0, length, count + 1) for length, count in zip(shape, parts, strict=True))
     for i, matrix in enumerate(order[1:], 1):
         a, b = (order[:i].count(each) for each in "AB")
         if matrix == "B" and a < parts[0]:  # B is, or will be, no wider there than A is high
@@ -459,17 +448,17 @@ def test_a_variant_that_divides_no_sum_has_the_form_with_whole_sums():
 
 def test_memory_of_a_rank_for_vectors_counted_by_hand():
     # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
-    scatter, all_reduce = ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]
-    assert scatter.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
-    assert scatter.need(OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
+    def need(algorithm: str, operation: str, n: int, rank: int) -> memory.Need:
+        return ALGORITHMS[algorithm].need(OPERATIONS[operation], (n,), 3, rank)
+
+    assert need("scatter", "sum", 10, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
+    assert need("scatter", "sum", 10, 2) == memory.Need(3 + 1, 3 + 1, 0)
     # an all-reduce cuts at whole tiles of a tree: four, three, three
-    n = 10 * schedules.CUT
-    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 0) == memory.Need(4 * schedules.CUT + 1, 0, 2 * n + 1)
-    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 2) == memory.Need(
-        3 * schedules.CUT + 1, 3 * schedules.CUT + 1, 0
-    )
-    assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
-    assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
+    cut = schedules.CUT
+    assert need("all_reduce", "sum", 10 * cut, 0) == memory.Need(4 * cut + 1, 0, 20 * cut + 1)
+    assert need("all_reduce", "sum", 10 * cut, 2) == memory.Need(3 * cut + 1, 3 * cut + 1, 0)
+    assert need("scatter", "vector_add", 10, 0) == memory.Need(3 * 4, 0, 30 + 10)
+    assert need("scatter", "vector_add", 10, 1) == memory.Need(3 * 3, 3 * 3, 0)
 
 
 def test_the_largest_need_counted_by_hand():
@@ -571,13 +560,10 @@ def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypa
 # --- analysis and cost model -------------------------------------------------------------------------------------
 
 
-def test_an_algorithm_is_held_against_the_textbook_with_the_same_variant(tmp_path):
-    point = Point("matmul", "cublas", (64, 64, 64), "float32", 2, {"alpha": 1.0, "beta": 0.0}, "ring")
-    rows = [
-        timings.measurement(point, samples=timings.kernel_samples([[2.0, 4.0]] * 7)),
-        timings.measurement(point, samples=timings.kernel_samples([[3.0, 3.0]] * 7), algorithm="scatter"),
-    ]
-    frame = analysis.measurements(timings.columns({"spread": rows}))
+def test_an_algorithm_is_held_against_the_textbook_with_the_same_variant():
+    point = timings.product("cublas", ranks=2, algorithm="ring")
+    rows = timings.took(point, [[2.0, 4.0]] * 7), timings.took(point, [[3.0, 3.0]] * 7, algorithm="scatter")
+    frame = timings.derived(*rows)
     (own,) = analysis.points(frame).to_dict("records")
     assert (own["label"], own["seconds"], own["ratio"]) == ("cublas ring", 4.0, 0.75)
     assert frame["label"].tolist() == ["cublas ring", "cublas"]
@@ -621,7 +607,7 @@ def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
         for busy, amount in [*enumerate(amounts), (None, None)]:
             local, exchange, up, down = (cost.Line(0.0, 1e-9) if busy in (i, None) else free for i in range(4))
             machine = cost.Machine(local, exchange, {"upload": up, "download": down})
-            seconds = ALGORITHMS[algorithm].predict(MATMUL, shape, 4, ranks, machine)
+            seconds = predict(algorithm, shape, ranks, machine)
             if busy is None:  # all of them: no sooner than the longest, no later than one after the other
                 assert (1 - 1e-9) * max(amounts) <= seconds * 1e9 <= (1 + 1e-9) * sum(amounts)
             else:

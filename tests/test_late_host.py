@@ -5,21 +5,20 @@ import math
 import time
 
 import pytest
-import timings
 from mpi4py import MPI
-from timings import took
+from timings import derived, product, took
 
 from hpcmm import analysis
 from hpcmm.analysis import tidy
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.model import TEXTBOOK
-from hpcmm.model.measurement import Measuring, Point
+from hpcmm.model.measurement import Measuring
 from hpcmm.operations import task_of
 from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS
 from hpcmm.report import chapters, markup
 
-POINT = Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5})
+POINT = product("serial", (9, 7, 8), "float64")
 
 
 class Late(CpuBackend):
@@ -104,19 +103,19 @@ def test_a_late_host_is_noticed_cuda(gpu):
     assert 0 < gpu.describe()["gpu"]["empty_event_pair_seconds"] < 1e-4
 
 
-def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path):
-    points = [dataclasses.replace(POINT, variant=each, shape=(64, 64, 64)) for each in ("naive", "coalesced", "serial")]
-    rows = [took(point, seconds) for point, seconds in zip(points, (9.9e-6, 10.1e-6, 5e-6), strict=True)]
-    frame = timings.derived(*rows, gpus=[{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}])
+def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked():
+    seconds = {"naive": 9.9e-6, "coalesced": 10.1e-6, "serial": 5e-6}
+    rows = [took(product(variant, dtype="float64"), each) for variant, each in seconds.items()]
+    frame = derived(*rows, gpus=[{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}])
     own = frame.set_index("variant")
     assert own["short"].to_dict() == {"naive": True, "coalesced": False, "serial": False}
     assert own["event_seconds"]["naive"] == 1e-6 and math.isnan(own["event_seconds"]["serial"])
     (series,) = analysis.series(frame)
-    text = markup.plain(chapters.ladder.ladder_table(series))
+    table = chapters.ladder.ladder_table(series)
+    text = markup.plain(table)
     assert "9.90 µs †" in text and text.count("†") == 1
-    note = f"; † below {tidy.SHORT} times an empty pair of CUDA events"
-    assert chapters.ladder.ladder_table(series).caption.endswith(note)
+    assert table.caption.endswith(f"; † below {tidy.SHORT} times an empty pair of CUDA events")
     assert "†" in markup.plain(chapters.sizes.size_table(series))
-    without = timings.derived(*rows)
+    without = derived(*rows)
     assert not without["short"].any()
     assert "†" not in chapters.sizes.size_table(next(analysis.series(without))).caption

@@ -3,10 +3,12 @@
 import ctypes
 import importlib.metadata
 import importlib.util
+import json
 import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from hpcmm import kernels
 from hpcmm.backends.emulated import launch
-from hpcmm.experiment import extensions, own_kernels
+from hpcmm.experiment import extensions, fingerprint, own_kernels
 from hpcmm.experiment.config import read_config, validated
 from hpcmm.kernels import file_of, modules, name_of
 from hpcmm.model import Task
@@ -86,10 +88,8 @@ arithmetic: TF32"""
     assert (variant.options, variant.deterministic) == (("-lineinfo",), False)
     assert variant.arithmetic == {"float64": "TF32"}
     found = task(own_kernels.read(tmp_path / "my.cu"), (65, 129, 5), "float64")
-    assert {name: found.macros[name] for name in ("ROWS", "COLUMNS", "BLOCK", "SIDE", "STAGES")} == {
-        **{"ROWS": 64, "COLUMNS": 128, "BLOCK": 128},
-        **{"SIDE": 8, "STAGES": 3},
-    }
+    macros = {"ROWS": 64, "COLUMNS": 128, "BLOCK": 128, "SIDE": 8, "STAGES": 3}
+    assert found.macros == found.macros | macros
     (launch,) = launches(found)
     assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 2), (16, 8), 3 * 192 % 1000 * 8)
     (wide,) = launches(task(own_kernels.read(tmp_path / "my.cu"), (65, 300, 5), "float64"))
@@ -156,9 +156,8 @@ def test_further_errors(tmp_path):
 def test_a_function_with_other_parameters_is_refused_before_it_is_called(tmp_path, parameters, suffix):
     file = tmp_path / f"my{suffix}"
     file.write_text(f"void matmul({parameters}) {{}}")
-    with pytest.raises(
-        KernelFileError, match=r"other parameters than hpcmm passes: int m, int n.*bench my.*--adopt COPY"
-    ):
+    message = r"other parameters than hpcmm passes: int m, int n.*bench my.*--adopt COPY"
+    with pytest.raises(KernelFileError, match=message):
         own_kernels.read(file)
 
 
@@ -210,8 +209,6 @@ VALUES = st.recursive(
 
 @given(head=st.dictionaries(KEYS, VALUES, max_size=4), changes=st.dictionaries(st.sampled_from("XY"), st.integers()))
 def test_any_head_gives_a_variant_or_an_error_that_names_the_file(tmp_path_factory, head, changes):
-    import json
-
     path = tmp_path_factory.getbasetemp() / "any.cu"
     path.write_text(f"// hpcmm: {json.dumps(head)}\n{MATMUL}")
     try:
@@ -274,15 +271,12 @@ def test_a_config_names_files_relative_to_itself(tmp_path, forgotten):
 
 
 def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
-    from hpcmm.experiment import fingerprint
-    from hpcmm.experiment.fingerprint import of_task
-
     (tmp_path / "mine.h").write_text("#define ONE 1\n")
     path = written(tmp_path, "constants: {SIDE: 8}", f'#include "mine.h"\n{MATMUL}')
 
     def digest(**values) -> str:
         fingerprint.forget()
-        return of_task(task(own_kernels.read(path, values), (1, 1, 1)))
+        return fingerprint.of_task(task(own_kernels.read(path, values), (1, 1, 1)))
 
     first = digest()
     assert digest() == first
@@ -365,8 +359,6 @@ def test_an_error_names_the_package_that_holds_the_module(tmp_path):
 def test_an_example_for_a_gpu_is_right(gpu, forgotten, name, package):
     """Without a GPU, or without its package, it is skipped."""
     pytest.importorskip(package)
-    import numpy as np
-
     path = EXAMPLES / f"{name}.py"
     extensions.load([path])
     operation = OPERATIONS["matmul"]

@@ -72,9 +72,8 @@ def test_an_exit_of_a_function_is_an_error_and_one_by_a_signal_ends_the_job(tmp_
 
 
 def test_a_function_with_unknown_parameters_names_those_that_it_may_have(tmp_path):
-    with pytest.raises(
-        HpcmmError, match=r"of_test.py.*matmul\(A, n, m, B\).*allowed: matmul\(A, B\), matmul\(A, B, C\)"
-    ):
+    message = r"of_test.py.*matmul\(A, n, m, B\).*allowed: matmul\(A, B\), matmul\(A, B, C\)"
+    with pytest.raises(HpcmmError, match=message):
         read(tmp_path, "def matmul(A, n, m, B): return A @ B")
 
 

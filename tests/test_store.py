@@ -60,19 +60,16 @@ def test_any_changed_byte_is_an_error(tmp_path):
 
 def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
     """Its fingerprint holds the name and the source. The other points of the kept file are taken."""
-    before, after = (
-        together([Point("matmul", name, (64, 64, 64), "float32", 2) for name in (rung, "swizzled")])
-        for rung in ("oblong", "large_thread_tile")
-    )
+    pairs = (("oblong", "swizzled"), ("large_thread_tile", "swizzled"))
+    before, after = (together([timings.product(name, ranks=2) for name in names]) for names in pairs)
     stored(tmp_path / "a.h5", before)
     assert before.fingerprints[1] == after.fingerprints[1]
     journal = Journal(tmp_path / "a.journal", after, HOST)
     assert journal.measured == {after.fingerprints[1]}
     journal.append(after.points[0], measured(after.points[0]))
     journal.complete()
-    assert (
-        list(store.read(tmp_path / "a.h5")["measurements"]["variant"]) == ["large_thread_tile"] * 2 + ["swizzled"] * 2
-    )
+    variants = store.read(tmp_path / "a.h5")["measurements"]["variant"]
+    assert list(variants) == ["large_thread_tile"] * 2 + ["swizzled"] * 2
 
 
 def test_control_characters_of_texts_are_removed(tmp_path):
@@ -88,12 +85,10 @@ def test_texts_that_hdf5_rejects_are_written(tmp_path):
     assert list(store.read(tmp_path / "a.h5")["unprofiled"]["reason"]) == ["driver said ", "of file \ufffd.cu"]
 
 
-@pytest.mark.parametrize("target", ["a file", "a dangling link", "a link to itself"])
-def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
-    if target == "a file":
-        (tmp_path / "results").write_text("")
-    else:
-        (tmp_path / "results").symlink_to("nowhere" if target == "a dangling link" else "results")
+@pytest.mark.parametrize("link", ["", "nowhere", "results"], ids=["a file", "a dangling link", "a link to itself"])
+def test_a_folder_that_cannot_be_created_is_named(tmp_path, link):
+    place = tmp_path / "results"
+    place.symlink_to(link) if link else place.touch()
     with pytest.raises(StoreError, match=rf"^{tmp_path}/results(/raw)?: (not a folder; remove it|cannot be created)"):
         store.write_groups(tmp_path / "results" / "raw" / "a.h5", {})
 
@@ -152,11 +147,8 @@ def test_merging_merged_files_and_parts_of_them_gives_the_same_rows(merged, tmp_
 
 
 def test_a_variant_omitted_by_one_file_and_measured_by_another_is_not_omitted(merged, tmp_path):
-    left_out = [
-        {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "no GPU"},
-        {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 4, "reason": "no GPU"},
-        {"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"},
-    ]
+    of_sweep = [{"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": n, "reason": "no GPU"} for n in (2, 4)]
+    left_out = [*of_sweep, {"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
     timings.merge([], tmp_path / "none.h5", left_out)
     timings.merge([tmp_path / "none.h5", merged], tmp_path / "again.h5")
     omitted = store.read(tmp_path / "again.h5")["omitted"]
