@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import math
 import os
@@ -164,9 +165,8 @@ def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path
         file.writelines(json.dumps(line | {"steps": steps}) + "\n" for steps in (1, {"timing": "1"}, {"timing": -1}))
     assert [record.seconds for record in pace.learned(results)] == [50.0, 30.0, 90.0]
     found = pace.Pace(pace.learned(results))
-    assert found.seconds(one) == pytest.approx(
-        4.0 + pace.LAUNCH_SECONDS + math.sqrt(0.3 * expected_share(one.device)) * bound
-    )
+    start = 4.0 + pace.LAUNCH_SECONDS
+    assert found.seconds(one) == pytest.approx(start + math.sqrt(0.3 * expected_share(one.device)) * bound)
     assert found.seconds(dataclasses.replace(two, operation="sum")) == found.seconds(two), "the device decides"
     text = command("plan", "--cluster", "--configfile", config, folder=tmp_path).stdout
     assert estimate(found.seconds(one), one.seconds) in text and "the finished jobs in results." in text
@@ -189,9 +189,8 @@ def test_a_plan_takes_overrides_as_snakemake_does(command, config, tmp_path):
 
 def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
     without = hpcmm("plan", "--configfile", config, "--config", "backends=auto", "--cluster", CUDA_VISIBLE_DEVICES="")
-    assert {tuple(row[:3]) for row in table(without.stdout)[:-1]} == {
-        ("size", device, ranks) for device in ("cpu", "cuda") for ranks in ("1", "2")
-    }
+    rows = {tuple(row[:3]) for row in table(without.stdout)[:-1]}
+    assert rows == set(itertools.product(["size"], ["cpu", "cuda"], ["1", "2"]))
     assert "Not measured:" not in without.stdout
 
 
@@ -215,9 +214,8 @@ def test_a_plan_refuses_a_wrong_override(command, config, override, named):
 def test_a_plan_and_a_run_name_the_config_that_they_cannot_read(command, tmp_path):
     assert "none.yaml" in refused(command("plan", "--configfile", tmp_path / "none.yaml"))
     (tmp_path / "list.yaml").write_text("[1, 2]")
-    assert "list.yaml: [1, 2] is not allowed; allowed: keys with values" in refused(
-        command("plan", "--configfile", tmp_path / "list.yaml")
-    )
+    said = refused(command("plan", "--configfile", tmp_path / "list.yaml"))
+    assert "list.yaml: [1, 2] is not allowed; allowed: keys with values" in said
     for path, why in ((tmp_path, "Is a directory"), (sys.executable, "not a text file in UTF-8")):
         for name in ("plan", "run"):
             assert refused(command(name, "--configfile", path, folder=ROOT)) == f"{path}: {why}"
@@ -251,13 +249,12 @@ def test_overrides_replace_values_and_leave_the_rest(config, changes):
                 yield (*path, key), value
 
     wanted = dict(leaves(changes))
-    rest = [
-        (path, value)
-        for path, value in leaves(config)
-        if not any(path[: len(other)] == other[: len(path)] for other in wanted)  # one lies within the other
-    ]
+    rest = dict(leaves(config))
+    for path, other in itertools.product(list(rest), wanted):
+        if path[: len(other)] == other[: len(path)]:  # one lies within the other
+            rest.pop(path, None)
     merge_into(config, changes)
-    assert dict(leaves(config)) == dict(rest) | wanted
+    assert dict(leaves(config)) == rest | wanted
 
 
 # --- merge and report --------------------------------------------------------------------------------------------
@@ -326,23 +323,31 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(command, tmp_pat
 CASES = {"occupancy": ["--tile", "16"], "report": ["größe.h5"], "merge": ["größe.h5", "-o", "merged.h5"]}
 
 
+def in_shell(folder: Path, command: str, limit: str = "", streams: str = "") -> subprocess.CompletedProcess:
+    """Run a command in a shell that sets a limit before, with streams that the shell redirects."""
+    line = f'ulimit -{limit or "c 0"}; exec "$0" -m hpcmm "$@" {streams}'
+    arguments = ["bash", "-c", line, sys.executable, command, *CASES.get(command, ())]
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, timeout=300)
+
+
 def test_closed_streams_are_no_error(small, tmp_path):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
-    done = in_shell(tmp_path, 'exec "$0" -m hpcmm "$@" >&- 2>&- <&-', "merge")
+    done = in_shell(tmp_path, "merge", streams=">&- 2>&- <&-")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "unbuffered"), [("occupancy", ""), ("merge", "1")])
-def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
-    line = f'PYTHONUNBUFFERED={unbuffered} exec "$0" -m hpcmm "$@" >/dev/full'
-    assert refused(in_shell(tmp_path, line, command)) == "standard output: No space left on device"
+def test_unwritable_output_is_one_line(small, tmp_path, monkeypatch, command, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    assert refused(in_shell(tmp_path, command, streams=">/dev/full")) == "standard output: No space left on device"
 
 
 @pytest.mark.parametrize(("command", "megabytes"), [("merge", 60), ("report", 150)])
 def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
-    assert f"{megabytes} MiB of address space are too few" in refused(limited(megabytes, command, tmp_path))
+    said = refused(in_shell(tmp_path, command, f"v {1024 * megabytes}"))
+    assert f"{megabytes} MiB of address space are too few" in said
 
 
 @pytest.mark.parametrize(
@@ -351,25 +356,14 @@ def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
 )
 def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, why, least):
     """The limit of files is in units of 512 bytes in some shells, and of 1,024 in others."""
-    done = in_shell(tmp_path, f'ulimit -{limit}; exec "$0" -m hpcmm "$@"', "plan")
-    assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
+    assert refused(in_shell(tmp_path, "plan", limit)) == f"{why}; raise the limit: ulimit -{least}"
 
 
 @pytest.mark.slow
 def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
-    done = limited(1000, "report", tmp_path)
+    done = in_shell(tmp_path, "report", f"v {1024 * 1000}")
     assert done.returncode in (0, 1), done.stderr
     assert len(done.stderr.splitlines()) == done.returncode and "Traceback" not in done.stderr
-
-
-def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
-    return in_shell(folder, f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"', command)
-
-
-def in_shell(folder: Path, line: str, command: str) -> subprocess.CompletedProcess:
-    """Run a line of a shell, whose ``$0`` is Python and whose ``$@`` are a command and its arguments."""
-    arguments = ["bash", "-c", line, sys.executable, command, *CASES.get(command, ())]
-    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, timeout=300)
 
 
 # --- folders that cannot be written --------------------------------------------------------------------------------
@@ -718,9 +712,8 @@ def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_erro
     said = "hpcmm: error: Snakemake: OSError: Missing files: b (missing locally)"
     assert cli_run.explained(removed) == said
     skewed = "Output a has older modification time (1) than input b (2). This could indicate a clock skew problem"
-    assert cli_run.explained(f"WorkflowError:\n{skewed}\n").endswith(
-        "set back during the run; run the same command again"
-    )
+    said = cli_run.explained(f"WorkflowError:\n{skewed}\n")
+    assert said.endswith("set back during the run; run the same command again")
     error = "CalledProcessError in line 1:\nit failed\n"
     assert cli_run.explained(error) == error.rstrip()
 
@@ -849,12 +842,11 @@ def checks(done: subprocess.CompletedProcess) -> dict[str, dict]:
 
 def test_doctor_checks_everything_that_measuring_needs(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
-    wanted = [
-        "Python", "hpcmm", "C kernels", "CPU", "BLAS", "MPI", "launcher", "GPU", "Slurm", "C compiler", "C++ compiler",
-    ]  # fmt: skip
-    wanted += ["Snakemake", "isolation", "memory", "/dev/shm", "disk", "files"]
+    right = ["Python", "hpcmm", "C kernels", "MPI", "launcher", "files"]
+    wanted = [*right, "CPU", "BLAS", "GPU", "Slurm", "C compiler", "C++ compiler", "Snakemake", "isolation", "memory"]
+    wanted += ["/dev/shm", "disk"]
     assert [name for name in wanted if not any(each.startswith(name) for each in found)] == []
-    for name in ("Python", "hpcmm", "C kernels", "MPI", "launcher", "files"):
+    for name in right:
         assert found[name]["state"] == "ok", found[name]
     assert "starts 2 ranks of one job, which exchange 1 MB" in found["launcher"]["found"]
     if backends.missing("cuda"):
@@ -938,11 +930,8 @@ def test_doctor_reports_faults_of_the_launcher(tmp_path, monkeypatch):
 
 def test_equal_nodes_are_printed_once():
     same, here, there = Check("Python", "ok", "3.12"), Check("disk", "ok", "1 GiB"), Check("disk", "warning", "0 GiB")
-    assert combine([("a", [same, here]), ("b", [same, there]), ("c", [same, here])]) == [
-        same,
-        Check("disk", "ok", "a, c: 1 GiB"),
-        Check("disk", "warning", "b: 0 GiB"),
-    ]
+    of_disk = Check("disk", "ok", "a, c: 1 GiB"), Check("disk", "warning", "b: 0 GiB")
+    assert combine([("a", [same, here]), ("b", [same, there]), ("c", [same, here])]) == [same, *of_disk]
 
 
 def test_ranks_without_a_gpu_of_their_own_are_named():
