@@ -57,25 +57,23 @@ class Faltering:
         self.patience("20")
         for name, body in BODIES.items():
             self.program(name, body)
-        self.queue()
-        self.accounts()
+        for name in ("queue", "accounts"):  # queue(*lines) and accounts(*lines)
+            setattr(self, name, functools.partial(self.write, name))
+            self.write(name)
 
     def program(self, name: str, body: str) -> None:
         path = self.folder / name
         path.write_text(PROGRAM.format(folder=shlex.quote(str(self.folder)), name=name, body=body))
         path.chmod(0o755)
 
-    def queue(self, *jobs: str) -> None:
-        (self.folder / "queue").write_text("".join(f"{job}\n" for job in jobs))
-
-    def accounts(self, *jobs: str) -> None:
-        (self.folder / "accounts").write_text("".join(f"{job}\n" for job in jobs))
+    def write(self, name: str, *lines: str) -> None:
+        (self.folder / name).write_text("".join(f"{line}\n" for line in lines))
 
     def before(self, name: str, script: str) -> None:
-        (self.folder / f"{name}.before").write_text(script)
+        self.write(f"{name}.before", script)
 
     def after(self, name: str, script: str) -> None:
-        (self.folder / f"{name}.after").write_text(script)
+        self.write(f"{name}.after", script)
 
     def calls(self, name: str) -> list[str]:
         path = self.folder / f"{name}.calls"
@@ -218,13 +216,11 @@ def test_an_unanswered_query_is_reported_once_and_so_is_the_next_answer(falterin
     faltering.before("squeue", "")
     check(watching, 2)
     assert not Path(record.marker).exists()
-    lines = [re.sub(r"\d+ s", "N s", line) for line in capfd.readouterr().err.splitlines()]
-    assert lines == [
-        "hpcmm: squeue has not answered for N s "
-        "(slurm_load_jobs error: Unable to contact slurm controller); "
-        "jobs go on, and those that ended are noticed once it answers",
-        "hpcmm: squeue answers again after N s",
-    ]
+    silent, again = re.sub(r"\d+ s", "N s", capfd.readouterr().err).splitlines()
+    why = "slurm_load_jobs error: Unable to contact slurm controller"
+    then = "jobs go on, and those that ended are noticed once it answers"
+    assert silent == f"hpcmm: squeue has not answered for N s ({why}); {then}"
+    assert again == "hpcmm: squeue answers again after N s"
 
 
 def test_settings_of_the_user_hide_no_job(faltering, monkeypatch):
@@ -255,11 +251,10 @@ def test_a_job_missing_from_squeue_has_not_ended(faltering, impatient, marked, c
     """Nor if sacct does not answer."""
     faltering.before("sacct", answer)
     watching = watch.Watch()
-    for i in range(6):
+    for _ in range(6):
         with contextlib.suppress(commands.NoAnswer):  # of squeue, on a busy machine
             watching.check()
-        if i == 0:
-            faltering.queue()
+        faltering.queue()
     assert not marked.exists()
     assert len(records.read()) == 1
     assert "is over" not in capfd.readouterr().err
@@ -408,11 +403,8 @@ def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(faltering, mar
     monkeypatch.setattr(watch, "SECONDS_BETWEEN_CHECKS", 1000)
     monkeypatch.setattr(watch, "SECONDS_TO_KNOW", 60)
     monkeypatch.setattr(slurm, "watch", watch.Watch())
-    faltering.before(
-        "squeue",
-        "case $(grep -c . squeue.calls) in 1) s=RUNNING;; 9) s=FAILED;; *) s=COMPLETING;; esac\n"
-        f'echo "12|$s|None|n1|hpcmm:{token_of("12")}"; exit',
-    )
+    states = "case $(grep -c . squeue.calls) in 1) s=RUNNING;; 9) s=FAILED;; *) s=COMPLETING;; esac"
+    faltering.before("squeue", f'{states}\necho "{listed("12", "$s")}"; exit')
     slurm.watch.start()
     slurm.end()
     assert "job 12 measure is over: FAILED" in capfd.readouterr().err
@@ -475,9 +467,8 @@ BUSY = "Slurm temporarily unable to accept job, sleeping and retrying"
 
 
 # Slurm keeps MaxJobCount jobs of all users; before it refuses, sbatch itself repeats the call
-NO_ROOM = (
-    f"echo '{ERROR}{BUSY}' >&2; echo '{ERROR}Batch job submission failed: Resource temporarily unavailable' >&2; exit 1"
-)
+REFUSED = "Batch job submission failed: Resource temporarily unavailable"
+NO_ROOM = f"echo '{ERROR}{BUSY}' >&2; echo '{ERROR}{REFUSED}' >&2; exit 1"
 
 
 @pytest.mark.parametrize(
@@ -494,9 +485,8 @@ NO_ROOM = (
 def test_a_cluster_without_gpus_is_planned_without_them(faltering, nodes, gres, known):
     faltering.program("sinfo", nodes)
     machine = site.Site(gpu=gres).machine()
-    assert machine.missing.get("cuda", "") == (
-        "" if known else "no node of the cluster has the GRES gpu (gpu: in profiles/slurm/site.yaml)"
-    )
+    why = "no node of the cluster has the GRES gpu (gpu: in profiles/slurm/site.yaml)"
+    assert machine.missing.get("cuda", "") == ("" if known else why)
     assert not machine.missing.get("cpu")
 
 
@@ -549,9 +539,8 @@ def test_a_job_that_squeue_never_lists_is_reported_and_not_cancelled(faltering, 
     faltering.queue()
     slurm.cancel_leftovers()
     assert faltering.calls("scancel") == []
-    assert (
-        "squeue does not list jobs of a run that was killed, so they were not cancelled: 12" in capfd.readouterr().err
-    )
+    said = "squeue does not list jobs of a run that was killed, so they were not cancelled: 12"
+    assert said in capfd.readouterr().err
 
 
 def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
@@ -562,18 +551,17 @@ def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
     assert records.read() == []
 
 
-def test_a_start_without_an_answer_from_slurm_is_one_error_and_keeps_the_records(faltering, marked):
-    faltering.patience("0.3")
+@pytest.mark.parametrize("why", ["squeue: exit status 1", "Slurm's squeue is not on the PATH"])
+def test_a_start_without_slurm_or_its_answer_is_one_error_and_keeps_the_records(faltering, marked, monkeypatch, why):
+    """Without Slurm at once."""
     faltering.before("squeue", "exit 1")
-    with pytest.raises(HpcmmError, match=r"squeue: exit status 1; .* jobs of an earlier run may still be .*: 12"):
+    faltering.patience("0.3")
+    if "PATH" in why:
+        faltering.patience("600")
+        monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HpcmmError, match=f"{why}; .*jobs of an earlier run may still be .*: 12"):
         slurm.cancel_leftovers()
     assert len(records.read()) == 1
-
-
-def test_a_start_without_slurm_is_an_error_at_once(faltering, marked, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(HpcmmError, match=r"Slurm's squeue is not on the PATH; jobs of an earlier run .*: 12"):
-        slurm.cancel_leftovers()
 
 
 # --- submissions -------------------------------------------------------------------------------------------------
@@ -748,9 +736,9 @@ def test_a_local_run_in_an_allocation_starts_its_ranks_here(faltering, monkeypat
         pytest.skip("no mpiexec beside this Python")
     ranks = "import os; from hpcmm.parallel import world; line = f'{world.world().size} {world.node()}\\n'; "
     ranks += "os.write(1, line.encode())"  # at once, as the lines of several ranks may run into each other
-    command = [launcher, "-n", "2", sys.executable, "-c", ranks]
     environment = surroundings.measuring(os.environ)
     assert {name for name in environment if name.startswith("SLURM")} == {"SLURM_CONF"}
+    command = [launcher, "-n", "2", sys.executable, "-c", ranks]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
     assert done.stdout.splitlines() == [f"2 {socket.gethostname()}"] * 2, done.stderr
     assert faltering.calls("srun") == []
