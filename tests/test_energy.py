@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 import timings
+from batches import together
 from mpi4py import MPI
-from tasks import machine
 from timings import product, took
 
 from hpcmm import analysis, report, store
@@ -18,7 +18,6 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench import energy
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
-from hpcmm.experiment import plan
 from hpcmm.model import DeviceError
 from hpcmm.model.measurement import Measuring, Point
 from hpcmm.model.quantities import ENERGY
@@ -82,11 +81,9 @@ def test_a_counter_that_does_not_change_is_refused(monkeypatch):
 
 def measured(folder, energy=True):
     """The groups of a batch on the CPU of this machine, and its provenance."""
-    point = Point("sum", "serial", (2**16,), "float32", 1)
+    points = (Point("sum", "serial", (2**16,), "float32", 1),)
     limits = Measuring(1, 6, 6, 1.0, 0.05, "hot", 1, energy=energy)
-    config = {"sweeps": {"sum": {"operation": "sum", "variants": [point.variant], "sizes": [2**16]}}}
-    batch = plan.make(config, machine("none")).batches[0]
-    batch = dataclasses.replace(batch, points=(point,), fingerprints=("f",), predicted=(1.0,))
+    batch = dataclasses.replace(together(points), device="cpu", ranks=1)
     assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, kept_in(folder / "out.h5", {})) == []
     groups = store.read(folder / "out.h5")
     return groups["measurements"], json.loads(groups["runs"]["provenance"][0])
