@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -175,10 +176,7 @@ def test_a_kernel_without_an_end_is_given_up_before_long(forgotten):
 
 @pytest.mark.slow
 def test_all_combinations_are_tried_and_shown_if_the_page_cannot_be_written(inside, folder, monkeypatch):
-    def full(*_, **__):
-        raise store.StoreError("the disk is full")
-
-    monkeypatch.setattr("hpcmm.report.build", full)
+    monkeypatch.setattr("hpcmm.report.build", Mock(side_effect=store.StoreError("the disk is full")))
     text = (folder / "by_rows.c").read_text()
     (folder / "by_rows.c").write_text(text.replace("= alpha *", "= (STEP == 3 ? 3 : 1) * alpha *"))
     options = ["--tune", "STEP=2,3", "--sizes", 16, "--dtype", "float64", "--html", "page.html"]

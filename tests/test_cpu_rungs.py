@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ WITH_PATHS = ["avx", "packed"]
 TILES = {"avx512": (12, 128), "avx2": (6, 64), "portable": (6, 32), "neon": (8, 32)}
 TILES |= {"sve128": (8, 32), "sve256": (8, 64), "sve512": (8, 128)}
 PATHS = list(TILES)
+on_every_path = pytest.mark.parametrize(("path", "dtype"), list(itertools.product(PATHS, PLAIN)))
 UNTOUCHED = 77
 
 
@@ -114,8 +117,7 @@ def shapes_across_the_blocks(path: str, dtype: str) -> list[tuple[int, int, int]
     ]
 
 
-@pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize("path", PATHS)
+@on_every_path
 def test_packed_across_every_block_boundary(path, dtype, monkeypatch):
     take(path, "packed", dtype, monkeypatch)
     for shape in shapes_across_the_blocks(path, dtype):
@@ -123,8 +125,7 @@ def test_packed_across_every_block_boundary(path, dtype, monkeypatch):
         check("packed", dtype, shape, (-0.75, 0.0))
 
 
-@pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize("path", PATHS)
+@on_every_path
 def test_avx_on_every_path(path, dtype, monkeypatch):
     take(path, "avx", dtype, monkeypatch)
     for n in (1, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200):
@@ -141,27 +142,17 @@ def test_any_number_of_threads(name, dtype, threads):
         check(name, dtype, shape, threads=threads)
 
 
-@pytest.mark.parametrize("threads", [3, 4])
-@pytest.mark.parametrize("dtype", PLAIN)
-def test_packed_threads_across_blocks(dtype, threads):
-    mc, nc, kc = (constant(name, dtype) for name in ("MC", "NC", "KC"))
-    check("packed", dtype, (2 * mc + 5, 2 * nc + 3, 33), threads=threads)
-    check("packed", dtype, (77, 2 * nc + 3, kc + 1), threads=threads)
-
-
-@pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize("path", PATHS)
+@on_every_path
 def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeypatch):
     """Threads cut C where it suits them, also through tiles; terms are cut where k alone decides."""
     take(path, "packed", dtype, monkeypatch)
-    nc, kc = (constant(name, dtype) for name in ("NC", "KC"))
-    for shape in ((61, 53, 2 * kc + 5), (19, 2 * nc + 3, kc + 1), (131, nc + 1, 83)):
+    mc, nc, kc = (constant(name, dtype) for name in ("MC", "NC", "KC"))
+    for shape in ((61, 53, 2 * kc + 5), (77, 2 * nc + 3, kc + 1), (131, nc + 1, 83), (2 * mc + 5, 2 * nc + 3, 33)):
         results = {check("packed", dtype, shape, (1.7, 0.3), threads).tobytes() for threads in (1, 2, 3, 5, 7, 8)}
         assert len(results) == 1, shape
 
 
-@pytest.mark.parametrize("dtype", PLAIN)
-@pytest.mark.parametrize("path", PATHS)
+@on_every_path
 def test_few_rows_or_columns_of_packed_have_the_bits_of_more(path, dtype, monkeypatch):
     """Ranks may have fewer rows and, of ``ring`` and ``summa``, columns than C, and the bits must not tell how many."""
     take(path, "packed", dtype, monkeypatch)
@@ -282,12 +273,9 @@ def test_another_blas_is_not_measured(monkeypatch):
 
 
 def test_openblas_integers_have_the_configured_width():
-    class Library:
-        def __init__(self, config: bytes):
-            self.openblas_get_config = lambda: config
-
-    assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 DYNAMIC_ARCH Haswell")) is ctypes.c_int
-    assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 USE64BITINT DYNAMIC_ARCH")) is ctypes.c_int64
+    for config, width in ((b"DYNAMIC_ARCH Haswell", ctypes.c_int), (b"USE64BITINT DYNAMIC_ARCH", ctypes.c_int64)):
+        library = SimpleNamespace(openblas_get_config=lambda config=config: b"OpenBLAS 0.3.30 " + config)
+        assert libraries.openblas_integer(library) is width
     assert libraries.openblas_integer(object()) is None
 
 
@@ -320,8 +308,6 @@ def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
 
 
 def test_a_checkout_that_is_not_installed_compiles_its_modules(monkeypatch):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
+    missing = Mock(side_effect=importlib.metadata.PackageNotFoundError("hpcmm"))
     monkeypatch.setattr(modules.importlib.metadata, "distribution", missing)
     assert modules.load("evict", kernels.FOLDER / "evict.c", {}) and modules.describe()["flags"]

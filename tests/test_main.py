@@ -20,6 +20,7 @@ import types
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -404,10 +405,7 @@ def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path, limi
     ],
 )
 def test_doctor_advises_by_the_kind_of_error(tmp_path, monkeypatch, error, advice):
-    def fails(file, how):
-        raise error
-
-    monkeypatch.setattr(files.fcntl, "flock", fails)
+    monkeypatch.setattr(files.fcntl, "flock", Mock(side_effect=error))
     found = {check.name: check for check in programs.check_results(tmp_path)}["files"]
     assert found.state == "error" and error.strerror in found.found and advice in found.advice
 
