@@ -7,7 +7,7 @@ import types
 from pathlib import Path
 
 import pytest
-from timings import kernel_samples, measurement, merged, product
+from timings import analysed, product, took
 
 from hpcmm import analysis
 from hpcmm.analysis.why import Known, steps
@@ -104,16 +104,12 @@ def test_instructions_of_a_loop_are_counted():
 
 
 def test_a_step_is_explained_by_counted_events():
-    def timed(variant: str, seconds: float, **events: float):
-        samples = kernel_samples([seconds * (1 + i / 1000) for i in range(8)])
-        return measurement(product(variant), samples=samples, events=events)
-
     before = {"cpu_instructions": 5 * 64**3, "cpu_l1_misses": 64**3, "cpu_cache_misses": 64**2}
     after = before | {"cpu_instructions": 64**3, "cpu_l1_misses": 64**3 / 16}
-    rows = [timed("parallel_for", 4e-3, **before), timed("openmp", 1e-3, **after)]
+    rungs, times = (("parallel_for", 4e-3, before), ("openmp", 1e-3, after)), [1 + i / 1000 for i in range(8)]
+    rows = [took(product(name), [seconds * each for each in times], events=of) for name, seconds, of in rungs]
     cpu = {"model": "Model T", "cores": 4, "threads_per_rank": 4}
-    columns = merged(({"cpu": cpu}, {"ladder": rows}))
-    frame = analysis.measurements(columns)
+    columns, frame = analysed(({"cpu": cpu}, {"ladder": rows}))
     (series,) = analysis.series(frame)
     (step,) = steps(series.rows, Known.of(columns, frame))
     text = why.sentence(step)

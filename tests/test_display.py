@@ -1,5 +1,6 @@
 """The progress of ``hpcmm run``: live on a terminal of any width and encoding, one line a minute elsewhere."""
 
+import contextlib
 import io
 import os
 import re
@@ -61,11 +62,9 @@ def terminal(results, monkeypatch):
 def drained(descriptor: int) -> bytes:
     """Read until the other end of a terminal is closed, which is an error on Linux."""
     text = b""
-    try:
+    with contextlib.suppress(OSError):
         while part := os.read(descriptor, 4096):
             text += part
-    except OSError:
-        pass
     return text
 
 
@@ -101,7 +100,5 @@ def test_elsewhere_progress_is_one_line_a_minute(results, monkeypatch):
     for i in range(180):
         now[0] = i
         of.take(f"[{i}/200] size/cpu-r1-1 openmp 64 float32 PASS 1 GB/s (0.1 s; about 3 s left)")
-    assert stream.getvalue().splitlines() == [
-        LINES[0],
-        *(f"hpcmm: {i} of 200 points, size, about 3 s left to measure" for i in (0, 60, 120)),
-    ]
+    lines = [f"hpcmm: {i} of 200 points, size, about 3 s left to measure" for i in (0, 60, 120)]
+    assert stream.getvalue().splitlines() == [LINES[0], *lines]

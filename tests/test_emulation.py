@@ -44,8 +44,7 @@ def test_what_the_library_does_not_emulate_is_not_measured_with_the_reason():
 @pytest.mark.parametrize(("bits", "passed"), [(55, True), (31, False)])
 def test_fixed_point_products_are_judged_by_the_bound_of_float64(bits, passed):
     """Rows of A and columns of B are rounded to so many bits after their largest element."""
-    parameters = {"alpha": 1.5, "beta": 0.5}
-    product = task(MATMUL, (24, 40, 64), "float64", parameters, variant=EMULATED)
+    product = task(MATMUL, (24, 40, 64), "float64", variant=EMULATED)
     arrays = MATMUL.draw(np.random.default_rng(3), product)
     assert product.arithmetic.input_roundoff == 0
 
@@ -56,7 +55,7 @@ def test_fixed_point_products_are_judged_by_the_bound_of_float64(bits, passed):
     a, b = rounded(arrays["A"], 1), rounded(arrays["B"], 0)
     verdict = MATMUL.reference(product, arrays)((1.5 * (a @ b) + 0.5 * arrays["C"]).astype(float))
     assert verdict.passed == passed, verdict
-    native = MATMUL.reference(task(MATMUL, (24, 40, 64), "float64", parameters, variant="cublas"), arrays)
+    native = MATMUL.reference(task(MATMUL, (24, 40, 64), "float64", variant="cublas"), arrays)
     assert verdict.bound == native(arrays["C"]).bound
 
 
@@ -67,10 +66,8 @@ def test_the_workspace_holds_all_slices_and_their_sums(shape):
     nbytes = emulation_bytes("float64", shape)
     assert nbytes >= 10 * (m + n) * k + min(40 * m * n, 2**32) + 2**27
     padded = [math.ceil(size / step) * step for size, step in zip(shape, (1024, 1024, 128), strict=True)]
-    most = (
-        10 * (padded[0] + padded[1]) * padded[2] + 2**32 * math.ceil(k / 8192) + 4 * (m + n) * (k / 64 + 1) + 4 * m * n
-    )
-    assert nbytes <= 1.3 * most + 2**27
+    slices, sums = 10 * (padded[0] + padded[1]) * padded[2], 2**32 * math.ceil(k / 8192)
+    assert nbytes <= 1.3 * (slices + sums + 4 * (m + n) * (k / 64 + 1) + 4 * m * n) + 2**27
 
 
 @pytest.mark.gpu
@@ -80,10 +77,8 @@ def test_emulated_products_pass_beside_the_baseline_cuda(gpu, dtype, shape):
     if reason := MATMUL.why_not_run_on(gpu, EMULATED, dtype):
         pytest.skip(reason)
     own, baseline = measured(gpu, Point("matmul", "cublas_emulated", shape, dtype, 1, MATMUL.scalars))
-    assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == (
-        *("cublas_emulated", False),
-        *("cublas", True),
-    )
+    contenders = [(each.contender, each.baseline) for each in (own, baseline)]
+    assert contenders == [("cublas_emulated", False), ("cublas", True)]
     assert own.verdict.passed and baseline.verdict.passed, own.verdict
     assert own.verdict.bound == baseline.verdict.bound
 

@@ -39,13 +39,8 @@ def finished(tmp_path_factory):
     shutil.copytree(FOLDER, folder / "added")
     (folder / "experiment.yaml").write_text(yaml.safe_dump(CONFIG))
     command = [program, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--cores", "2"]
-    done = subprocess.run(
-        [*command, "--configfile", folder / "experiment.yaml"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
+    command += ["--configfile", folder / "experiment.yaml"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
     assert done.returncode == 0, done.stdout
     return folder
 
@@ -135,9 +130,8 @@ def test_a_rung_of_the_package_is_its_source_and_its_name_in_the_list(tmp_path):
     copy = tmp_path / "hpcmm"
     shutil.copytree(ROOT / "hpcmm", copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     rungs, (source,) = copy / "operations" / "ladders.yaml", copy.glob("kernels/matmul/*/coalesced.cu")
-    source.with_stem("again").write_text(
-        source.read_text().replace("counterpart: uncoalesced", "counterpart: coalesced")
-    )
+    text = source.read_text().replace("counterpart: uncoalesced", "counterpart: coalesced")
+    source.with_stem("again").write_text(text)
     text = rungs.read_text()
     assert text.count("- coalesced\n") == 1
     rungs.write_text(text.replace("- coalesced\n", "- coalesced\n  - again\n"))

@@ -98,11 +98,8 @@ def test_an_edit_measures_again_what_it_may_change(monkeypatch, request, edits, 
 
 def test_the_way_of_measuring_counts():
     before = found()
-    for changed in (
-        found(dataclasses.replace(MEASURING, cache="hot")),
-        found(dataclasses.replace(MEASURING, seed=2)),
-        found(dataclasses.replace(MEASURING, visits=3)),
-    ):
+    for change in ({"cache": "hot"}, {"seed": 2}, {"visits": 3}):
+        changed = found(dataclasses.replace(MEASURING, **change))
         assert all(changed[name] != before[name] for name in POINTS)
     transport, shared = found(transport="nccl"), found(share_gpu=True)
     assert {name for name in POINTS if transport[name] != before[name]} == {"ring"}
@@ -128,9 +125,7 @@ def test_a_record_counts_where_it_decides_something(monkeypatch):
 
 def test_the_version_of_a_library_counts_on_its_device(monkeypatch):
     before = found()
-    right = fingerprint.importlib.metadata.version
-    monkeypatch.setattr(
-        fingerprint.importlib.metadata, "version", lambda name: "0" if name == "nvidia-cuda-nvrtc" else right(name)
-    )
+    metadata, right = fingerprint.importlib.metadata, fingerprint.importlib.metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0" if name == "nvidia-cuda-nvrtc" else right(name))
     after = found()
     assert {name for name in POINTS if after[name] != before[name]} == ALL - CPU

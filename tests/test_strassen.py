@@ -78,7 +78,7 @@ def test_errors_are_within_the_proved_bound(build, rung, dtype, kind):
     element, levels = DTYPES[dtype], int(rung[-1])
     for shape, beta in (((130, 77, 201), 0.5), ((64, 300, 33), 0.0), ((257, 129, 16), 0.5)):
         a, b = drawn(rng, shape, dtype, kind)
-        c = element.stored(rng.uniform(-1, 1, (shape[0], shape[1])) if beta else np.full((shape[0], shape[1]), np.nan))
+        c = element.stored(rng.uniform(-1, 1, shape[:2]) if beta else np.full(shape[:2], np.nan))
         got = element.numbers(multiply(build, task_of(rung, dtype, shape, beta), a, b, c)).astype(np.longdouble)
         a, b, c = (element.numbers(each).astype(np.longdouble) for each in (a, b, c))
         start = beta * c if beta else 0.0

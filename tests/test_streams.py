@@ -16,17 +16,12 @@ from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
 from hpcmm.system.text import folded
 
-ANSWERS = [
-    line.split()
-    for line in (
-        "occupancy --tile 16",
-        "predict --rate 50 --inside 10us,350GB/s --between 10us,350GB/s --ranks 8,16 --simulate 0",
-        "plan --config-file examples/atlas.yaml",
-        "show nowhere/at-all/timings.h5",
-        "occupancy --tile 4096",
-        "export --format jsno timings.h5",
-    )
-]
+ANSWERS = """occupancy --tile 16
+predict --rate 50 --inside 10us,350GB/s --between 10us,350GB/s --ranks 8,16 --simulate 0
+plan --config-file examples/atlas.yaml
+show nowhere/at-all/timings.h5
+occupancy --tile 4096
+export --format jsno timings.h5"""
 
 
 def on_terminal(arguments: list[str], columns: int, **environ: str) -> list[str]:
@@ -36,19 +31,17 @@ def on_terminal(arguments: list[str], columns: int, **environ: str) -> list[str]
     found = []
     reader = threading.Thread(target=lambda: found.append(drained(ours)))
     reader.start()
-    command = [sys.executable, "-m", "hpcmm", *arguments]
-    subprocess.run(
-        command, env=os.environ | {"TERM": "xterm"} | environ, stdin=its, stdout=its, stderr=its, timeout=300
-    )
+    command, streams = [sys.executable, "-m", "hpcmm", *arguments], dict.fromkeys(("stdin", "stdout", "stderr"), its)
+    subprocess.run(command, env=os.environ | {"TERM": "xterm"} | environ, timeout=300, **streams)
     os.close(its)
     reader.join(60)
     os.close(ours)
     return re.sub(r"\x1b\[[\d;]*m", "", found[0].decode()).splitlines()
 
 
-@pytest.mark.parametrize("arguments", [["run", "--help"], *ANSWERS], ids=" ".join)
+@pytest.mark.parametrize("arguments", ["run --help", *ANSWERS.splitlines()])
 def test_no_line_is_wider_than_a_terminal_and_no_word_is_broken(arguments):
-    shown, wide = on_terminal(arguments, 60), on_terminal(arguments, 1000)
+    shown, wide = on_terminal(arguments.split(), 60), on_terminal(arguments.split(), 1000)
     text = "\n".join(shown)
     assert max(map(len, shown)) <= 60, text
     assert not re.search(r"[\x1b\\]", text)
@@ -77,6 +70,5 @@ def test_text_without_a_terminal_is_not_folded():
 def test_a_number_keeps_its_unit():
     for width in range(10, 40):
         lines = folded("about 5 s (at most 69 s), limit 5 %, at 51.2 TFLOP/s, then 4.0 GiB.", width).splitlines()
-        assert not [line for line in lines if line.rstrip("(").split()[-1].strip("(").replace(".", "").isdecimal()], (
-            lines
-        )
+        last = [line.rstrip("(").split()[-1].strip("(").replace(".", "") for line in lines]
+        assert not any(map(str.isdecimal, last)), lines

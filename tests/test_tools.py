@@ -10,9 +10,7 @@ import timings
 from hpcmm import analysis, store
 from hpcmm.bench import profiling, sanitizing, tools
 from hpcmm.cli.main import main
-from hpcmm.model import Verdict
-from hpcmm.model.measurement import Point, Profile
-from hpcmm.operations import MATMUL
+from hpcmm.model.measurement import Profile
 from hpcmm.report import bench as benched
 
 OUTPUTS = Path(__file__).with_name("tools")
@@ -38,9 +36,8 @@ def test_an_access_out_of_bounds_has_its_line_its_thread_and_its_point():
 
 def test_a_race_has_both_lines_and_the_first_point_in_which_it_was_seen():
     found = report("racy-racecheck")
-    assert found.what == (
-        "Error: Race reported between Write access in racy.cu:17 and Read access in racy.cu:20 [256 hazards]"
-    )
+    race = "Race reported between Write access in racy.cu:17 and Read access in racy.cu:20 [256 hazards]"
+    assert found.what == f"Error: {race}"
     assert (found.line, found.point) == (17, "racy.cu 1x17x33 float32 tile 16")
     source = (EXAMPLES / "racy.cu").read_text().splitlines()
     assert source[16].strip().startswith("b[y][x] =") and source[19].strip().startswith("sum +=")
@@ -68,19 +65,16 @@ def test_the_lines_of_sanitizers():
         for name in ("tiled-memcheck", "racy-racecheck")
     ]
     assert lines[0] == "tiled.cu: memcheck: PASS, 0 errors"
-    assert lines[1].endswith(
-        "[256 hazards], at 1x17x33 float32 tile 16 (32 hazards displayed (16 errors, 16 warnings))"
-    )
+    text = "[256 hazards], at 1x17x33 float32 tile 16 (32 hazards displayed (16 errors, 16 warnings))"
+    assert lines[1].endswith(text)
 
 
 def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_path):
     """The answer of Nsight Compute for naive and bank_conflict, through the file to the text."""
     answer = profiling.kernels((Path(__file__).with_name("nsight_compute.csv")).read_text())
-    right = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
-    points = [
-        Point("matmul", name, (1024,) * 3, "float32", 1, dict(MATMUL.scalars)) for name in ("naive", "bank_conflict")
-    ]
-    found = [Profile(point, right, "matmul", 1, answer[i].counters) for point, i in zip(points, (0, 6), strict=True)]
+    points = [timings.product(name, 1024) for name in ("naive", "bank_conflict")]
+    counted = zip(points, answer[::6], strict=True)
+    found = [Profile(point, timings.PASS, "matmul", 1, kernel.counters) for point, kernel in counted]
     store.write_profiles(tmp_path / "a.h5", "matmul", {}, found)
     columns = store.read(tmp_path / "a.h5")
     head, _, *lines = benched.profile_table(columns).strip().splitlines()
