@@ -59,15 +59,19 @@ def test_arguments_launch_and_contract_are_found(tmp_path, style):
 
 @pytest.fixture
 def benched(command, forgotten, monkeypatch, request):
-    """Run ``hpcmm bench`` on a file; the search for overflows of an index takes as long as all else."""
+    """Run ``hpcmm bench`` on the text of a file; the search for overflows of an index takes as long as all else."""
     if "index of" not in request.node.name:
         monkeypatch.setattr(on_host, "overflow", lambda kernel, task: "")
-    return lambda path, *options: command("bench", path.name, *(options or ("--on-host",)), folder=path.parent)
+
+    def run(folder: Path, text: str, *options, name: str = "mine.cu"):
+        (folder / name).write_text(text)
+        return command("bench", name, *(options or ("--on-host",)), folder=folder)
+
+    return run
 
 
 def test_a_copy_with_its_head_needs_no_trial(tmp_path, benched, monkeypatch):
-    (tmp_path / "mine.cuh").write_text(STYLES.by_rows)
-    done = benched(tmp_path / "mine.cuh", "--adopt", "copy.cu")
+    done = benched(tmp_path, STYLES.by_rows, "--adopt", "copy.cu", name="mine.cuh")
     assert done.returncode == 0
     assert "mine.cuh: taken as mine(out=C, B, A, rows=m, inner=k, cols=n)" in done.stdout
     monkeypatch.setattr(adoption, "adopt", None)
@@ -101,8 +105,8 @@ def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, bench
     path.write_text(before + body + after)
     taken = "mine.cu: taken as reduction(x, n, partial=result, identity)"
     assert adoption.copy_of(path, "")[1].startswith(taken)
-    path.write_text("// hpcmm:\n//   operation: sum\n//   block: 64\n\n" + before + body + after)
-    assert adoption.copy_of(path, "")[1].startswith(taken) and "mine.cu: PASS" in benched(path).stdout
+    done = benched(tmp_path, f"// hpcmm:\n//   operation: sum\n//   block: 64\n\n{before}{body}{after}")
+    assert adoption.copy_of(path, "")[1].startswith(taken) and "mine.cu: PASS" in done.stdout
 
 
 def test_the_documentation_shows_the_head(tmp_path):
@@ -143,8 +147,8 @@ def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypa
     with monkeypatch.context() as patched, late:
         patched.setattr(trials, "SECONDS", 1)
         adopted(tmp_path, STYLES.of_rows.replace("for (int i", "while (rowsA) {}\n    for (int i"), "mine.c")
-    (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
-    assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in benched(tmp_path / "mine.cu").stdout
+    done = benched(tmp_path, STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
+    assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in done.stdout
 
 
 def test_a_trial_that_waits_is_no_kernel_without_an_end(tmp_path, monkeypatch):
@@ -174,9 +178,7 @@ def test_a_constant_that_names_threads_is_tried_as_a_block():
 )
 def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, benched, style):
     case = CASES["verdicts"][style]
-    path = tmp_path / case.get("file", "mine.cu")
-    path.write_text(text_of(case))
-    done = benched(path)
+    done = benched(tmp_path, text_of(case), name=case.get("file", "mine.cu"))
     printed = re.sub(r"PASS at \d+ points", "PASS", done.stdout + done.stderr)
     assert [each for each in case["says"] if each not in printed] == [], done
     assert (done.returncode == 1) == (": FAIL" in printed), done
@@ -201,8 +203,7 @@ def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_p
     check = "double checksum(const double *c, int n) { double s = 0; for (int i = 0; i < n; i++) s += c[i]; return s; }"
     text = STYLES.of_rows.replace("double **", "double *").replace("C[i][j]", "C[i * colsB + j]")
     text = text.replace("A[i][k] * B[k][j]", "A[i * colsA + k] * B[k * colsB + j]")
-    (tmp_path / "mine.cpp").write_text(f"#include <vector>\n{check}{text}")
-    printed = benched(tmp_path / "mine.cpp", "--sizes", "8").stdout
+    printed = benched(tmp_path, f"#include <vector>\n{check}{text}", "--sizes", "8", name="mine.cpp").stdout
     assert "taken as multiply(A, B, C, rowsA=m, colsA=k, colsB=n)" in printed
     assert "mine.c: PASS" in printed and "not searched for races" not in printed
 
@@ -254,6 +255,6 @@ def test_host_code_is_left_out(tmp_path):
 
 
 def test_what_a_kernel_prints_is_not_among_the_results(tmp_path, benched):
-    (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", 'printf("%d\\n", i);\n    if (i < n)'))
-    done = benched(tmp_path / "mine.cu", "--on-host", "--json")
+    text = STYLES.add.replace("if (i < n)", 'printf("%d\\n", i);\n    if (i < n)')
+    done = benched(tmp_path, text, "--on-host", "--json")
     assert json.loads(done.stdout)["kernels"][0]["passed"], done

@@ -109,9 +109,8 @@ def test_values_replace_those_of_the_head(tmp_path):
 
 @pytest.mark.parametrize(("head", "message"), REFUSED["wrong"])
 def test_an_error_names_file_line_key_and_what_is_allowed(tmp_path, head, message):
-    path = written(tmp_path, head, f"#define N 3\n{MATMUL}" if "N: 3" in head else MATMUL)
-    if "N: 3" in head:
-        path.write_text(path.read_text().replace("\n\n#define", "\n//\n\n#define"))
+    is_defined = "N: 3" in head  # below a comment with an empty last line
+    path = written(tmp_path, f"{head}\n\n" * is_defined or head, "#define N 3\n" * is_defined + MATMUL)
     with pytest.raises(KernelFileError, match=message):
         own_kernels.read(path)
 
@@ -134,9 +133,8 @@ def test_further_errors(tmp_path):
         ("// hpcmm:\n//   block: 3\n\n// hpcmm:\nvoid matmul()", "my.cu:4: hpcmm: appears twice"),
         ("// hpcmm: the suite\nvoid matmul()", "my.cu:1: hpcmm: is followed by keys with values"),
     ):
-        (tmp_path / "my.cu").write_text(code)
         with pytest.raises(KernelFileError, match=re.escape(message)):
-            own_kernels.read(tmp_path / "my.cu")
+            own_kernels.read(written(tmp_path, "", code))
     with pytest.raises(KernelFileError, match="No such file"):
         own_kernels.read(tmp_path / "none.cu")
     (tmp_path / "bytes.cu").write_bytes(b"\xff\xfe")
@@ -154,8 +152,7 @@ def test_further_errors(tmp_path):
     ],
 )
 def test_a_function_with_other_parameters_is_refused_before_it_is_called(tmp_path, parameters, suffix):
-    file = tmp_path / f"my{suffix}"
-    file.write_text(f"void matmul({parameters}) {{}}")
+    file = written(tmp_path, "", f"void matmul({parameters}) {{}}", f"my{suffix}")
     message = r"other parameters than hpcmm passes: int m, int n.*bench my.*--adopt COPY"
     with pytest.raises(KernelFileError, match=message):
         own_kernels.read(file)
@@ -172,21 +169,19 @@ def test_a_function_with_other_parameters_is_refused_before_it_is_called(tmp_pat
     ],
 )
 def test_a_function_whose_parameters_may_be_right_is_read(tmp_path, text):
-    (tmp_path / "my.c").write_text(text)
-    assert own_kernels.read(tmp_path / "my.c").operations == ("matmul",)
+    assert own_kernels.read(written(tmp_path, "", text, "my.c")).operations == ("matmul",)
 
 
 @pytest.mark.parametrize("comment", ["/* T\n * hpcmm:\n *   tiles: [8]\n */", "/*\nhpcmm:\n  tiles: [8]\n\nMore: */"])
 def test_the_comment_may_have_any_form(tmp_path, comment):
-    (tmp_path / "my.cu").write_text(f"\ufeff{comment}\n// hpcmm is a suite\n{MATMUL}// the key block: 1\n")
-    assert own_kernels.read(tmp_path / "my.cu").variant.tiles == (8,)
+    path = written(tmp_path, "", f"\ufeff{comment}\n// hpcmm is a suite\n{MATMUL}// the key block: 1\n")
+    assert own_kernels.read(path).variant.tiles == (8,)
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED["unread"])
 def test_a_head_that_would_not_be_read_is_an_error(tmp_path, text, message):
-    (tmp_path / "my.cu").write_text(text + MATMUL)
     with pytest.raises(KernelFileError, match=re.escape(message)):
-        own_kernels.read(tmp_path / "my.cu")
+        own_kernels.read(written(tmp_path, "", text + MATMUL))
 
 
 def test_a_python_file_may_not_have_its_head_in_a_docstring(tmp_path):

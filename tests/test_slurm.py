@@ -294,7 +294,7 @@ class Together:
     def of(self, way: str):
         return self.workflows[way]
 
-    def stop(self) -> None:
+    def close(self) -> None:
         for workflow in self.workflows.values():
             if workflow.process:
                 workflow.stop()
@@ -332,12 +332,9 @@ def requests(tmp_path_factory):
         workflow.environ |= {"MODULEPATH": str(files), "PATH": path, "ASKED": str(asked)}
         workflow.code = workflow.run(*workflow.arguments, **workflow.environ)
 
-    together = Together([*map(make, REQUESTS), make_refused()])
-    try:
+    with contextlib.closing(Together([*map(make, REQUESTS), make_refused()])) as together:
         together.each(act)
         yield together
-    finally:
-        together.stop()
 
 
 @pytest.mark.parametrize("way", RUN)
@@ -613,12 +610,10 @@ class Broken(Workflow):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    together = Together([Broken(tmp_path_factory.mktemp("broken"), way) for way in TRIED])
-    try:
+    workflows = [Broken(tmp_path_factory.mktemp("broken"), way) for way in TRIED]
+    with contextlib.closing(Together(workflows)) as together:
         together.each(Broken.break_all)
         yield together
-    finally:
-        together.stop()
 
 
 @pytest.fixture(scope="module")
@@ -701,7 +696,7 @@ def test_no_job_fails_because_slurmctld_is_gone(tmp_path):
     """One job goes on, and the other one is to be submitted meanwhile; ``test_cluster.py`` has the other faults."""
     sweeps = {"one": products(1), "other": products(1)}
     workflow = Workflow(tmp_path, "literal", sweeps, SLOW, partition="alone", memory_mb=600, patience=600)
-    try:
+    with contextlib.closing(Together([workflow])):
         workflow.start(*WAYS["literal"], "--jobs", "1", "results/timings.h5")
         while not (at_work := [each for each in sweeps if workflow.journal(each) and workflow.has_record_of(each)]):
             assert workflow.process.poll() is None, workflow.output
@@ -715,8 +710,6 @@ def test_no_job_fails_because_slurmctld_is_gone(tmp_path):
         path = os.pathsep.join([os.environ["PATH"], "/usr/sbin"])  # which is not on everyone's PATH
         subprocess.run([shutil.which("slurmctld", path=path)], check=True)
         assert workflow.finish() == 0, workflow.output
-    finally:
-        Together([workflow]).stop()
     for sweep in sweeps:
         assert workflow.whole(sweep) and workflow.told_of(sweep) == "", workflow.output
         assert len(workflow.jobs(sweep)) == 1, "each is submitted once"
