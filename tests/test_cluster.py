@@ -766,12 +766,6 @@ def files_of(processes: list[psutil.Process]) -> set[str]:
     return {each for each in opened if re.match("/dev/shm/mpich_shm_|/tmp/hydra_", each)}
 
 
-@pytest.fixture
-def old_enough(monkeypatch):
-    """Let new files be leftovers."""
-    monkeypatch.setattr(leftovers, "SECONDS_TO_START", 0)
-
-
 def test_leftovers_are_old_files_of_this_user(tmp_path, monkeypatch):
     file = tmp_path / "mpich_shm_1"
     file.touch()
@@ -784,8 +778,8 @@ def test_leftovers_are_old_files_of_this_user(tmp_path, monkeypatch):
         assert leftovers.find() == []
 
 
-@pytest.mark.usefixtures("old_enough")
 def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path, mpi_job, monkeypatch):
+    monkeypatch.setattr(leftovers, "SECONDS_TO_START", 0)
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)
     with mpi_job(2, program) as first, mpi_job(2, program) as second:
@@ -804,8 +798,8 @@ def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path
     leftovers.remove()
 
 
-@pytest.mark.usefixtures("old_enough")
 def test_removed_files_are_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr(leftovers, "SECONDS_TO_START", 0)
     files = [tmp_path / f"mpich_shm_{i}" for i in range(leftovers.MOST_NAMED + 2)]
     for file in files:
         file.touch()

@@ -3,7 +3,8 @@
 import dataclasses
 
 import pytest
-from batches import BATCH, HOST, batch_of, filled, measured, of, reopened, stored
+from batches import BATCH, HOST, filled, measured, of, reopened, stored
+from test_done import OTHER, planned_of
 
 from hpcmm import store
 from hpcmm.bench import done, profiling
@@ -11,16 +12,13 @@ from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.model import Verdict
-from hpcmm.model.measurement import Measuring, Profile
-
-OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda")
-MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
+from hpcmm.model.measurement import Profile
 
 
 @pytest.fixture
 def planned(tmp_path) -> plan.Plan:
     """A plan of two jobs; the second one is complete."""
-    planned = plan.Plan((BATCH, OTHER), {}, MEASURING, False, "auto", {"job_minutes": 10})
+    planned = planned_of(BATCH, OTHER)
     planned.write(tmp_path / "plan.json")
     stored(tmp_path / "raw" / f"{OTHER.name}.h5", OTHER)
     return planned
@@ -53,7 +51,7 @@ def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_pat
 def test_batches_that_failed_for_one_reason_have_one_line(tmp_path):
     """The reason of Slurm is in the log of their job."""
     batches = [dataclasses.replace(BATCH, sweep=f"sweep{i}") for i in range(20)]
-    planned = plan.Plan(tuple(batches), {}, MEASURING, False, "auto", {"job_minutes": 1e6})
+    planned = planned_of(*batches, minutes=1e6)
     planned.write(tmp_path / "plan.json")
     (job,) = planned.jobs
     why = "Slurm ended job 12 without an error of the job: FAILED (BadConstraints); it requested --mem=22323M"

@@ -21,8 +21,8 @@ OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda",
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
 
 
-def planned_of(*batches) -> plan.Plan:
-    return plan.Plan(batches, {}, MEASURING, False, "auto", {"job_minutes": 10})
+def planned_of(*batches, minutes: float = 10) -> plan.Plan:
+    return plan.Plan(batches, {}, MEASURING, False, "auto", {"job_minutes": minutes})
 
 
 def file_of(folder, batch=BATCH):

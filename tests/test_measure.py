@@ -981,29 +981,19 @@ def test_another_rank_count_than_the_batch_has_is_refused(mpiexec, planned):
 # --- under a profiler --------------------------------------------------------------------------------------------
 
 
-class MarkingBackend(CpuBackend):
-    """Keeps which runs a profiler would have seen, by their numbers."""
-
-    def __init__(self):
-        super().__init__(threads=1)
-        self.seen = []
-
-    def marked(self, run, number):
-        def watched():
-            self.seen.append(number)
-            run()
-
-        return dataclasses.replace(run, once=watched)
-
-
 @pytest.mark.parametrize(("first_wrong", "seen"), [(0, [1, 3, 4, 5]), (1, [1, 2, 3, 4, 5]), (9, [1, 2, 3, 4, 5])])
-def test_a_profiler_sees_each_right_point_once_under_its_number(damage, first_wrong, seen):
+def test_a_profiler_sees_each_right_point_once_under_its_number(damage, monkeypatch, first_wrong, seen):
     """The second run is that under the profiler: a result that is wrong only there fails."""
     damage("unrolled", lambda arrays, before: arrays["C"].fill(0), range(first_wrong, RUNS))
-    backend = MarkingBackend()
+
+    def marked(run, number):
+        return dataclasses.replace(run, once=lambda: watched.append(number) or run())
+
+    watched, backend = [], CpuBackend(threads=1)
+    monkeypatch.setattr(backend, "marked", marked)
     points = [*(product(variant=name) for name in ("serial", "unrolled", "numpy")), product(dtype="float32")]
     points.append(POINTS["sum"])
     verdicts = run_for_profiler(MPI.COMM_SELF, backend, points, QUICK)
     assert [verdict.passed for verdict in verdicts] == [True, first_wrong > 1, True, True, True]
     assert verdicts[1].where.endswith("(under the profiler)") == (first_wrong == 1)
-    assert backend.seen == seen
+    assert watched == seen

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -42,12 +43,9 @@ def task(kernel: own_kernels.OwnKernel, shape: tuple[int, ...], dtype: str = "fl
     return Task(OPERATIONS[kernel.operations[0]], kernel.variant, shape, dtype, {"alpha": 1.0, "beta": 0.0}, tile)
 
 
-class Matrix:
-    strides, itemsize = (4, 4), 4
-
-
 def launches(found: Task) -> list:
-    return found.geometry.launches(found, dict.fromkeys(["A", "B", "C", "x", "y", "z", "result", "partial0"], Matrix))
+    matrix = SimpleNamespace(strides=(4, 4), itemsize=4)
+    return found.geometry.launches(found, dict.fromkeys(["A", "B", "C", "x", "y", "z", "result", "partial0"], matrix))
 
 
 def test_a_simple_kernel_needs_no_head(tmp_path):

@@ -73,19 +73,15 @@ def expected(x: np.ndarray) -> bytes:
     return tree(np.array(values, x.dtype), neutral).tobytes()
 
 
-def cpu_sum(cpu, name: str, x: np.ndarray) -> bytes:
-    arrays = {"x": x, "result": np.empty((), x.dtype)}
-    cpu.prepare(Task(SUM, SUM.variant(name), x.shape, str(x.dtype)), arrays)()
-    return arrays["result"].tobytes()
-
-
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
 @given(n=st.integers(0, 30_000), seed=st.integers(0, 99), threads=st.sampled_from((1, 2, 3, 7)))
 @example(n=4 * 10**6 + 3, seed=1, threads=3)
 @example(n=4 * 10**6 + 3, seed=1, threads=7)
 def test_the_cpu_rung_sums_in_the_stated_order_with_any_number_of_threads(dtype, n, seed, threads):
     x = numbers(n, dtype, seed)
-    assert cpu_sum(CpuBackend(threads), "tree", x) == expected(x)
+    arrays = {"x": x, "result": np.empty((), dtype)}
+    CpuBackend(threads).prepare(Task(SUM, SUM.variant("tree"), x.shape, dtype), arrays)()
+    assert arrays["result"].tobytes() == expected(x)
 
 
 @pytest.mark.slow

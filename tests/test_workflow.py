@@ -226,15 +226,6 @@ def test_questions_need_no_cores_and_nested_numbers_of_the_command_line_are_numb
     assert done.returncode == 0 and "digraph" in done.stdout, done.stderr
 
 
-@contextlib.contextmanager
-def locked(path):
-    """Let the job whose journal this is fail: it finds that another process measures its batch."""
-    path.parent.mkdir(parents=True)
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snakemake(finished):
     folder, output, errors = finished
     others = ("hpcmm: waiting for the measurement of ", "hpcmm: removed files of killed ranks")
@@ -259,7 +250,9 @@ def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_a
     hpcmm_run, command, capfd
 ):
     config, results = changed(sizes=[7], ranks=[1]), hpcmm_run.folder / "results"
-    with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
+    (results / "raw" / "sum").mkdir(parents=True)
+    with (results / "raw" / "sum" / "cpu-r2-1.journal").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as if another process measured the batch
         process = hpcmm_run(config, "--retries", "1")
         output, errors = process.communicate(timeout=600)
     assert process.returncode == 1

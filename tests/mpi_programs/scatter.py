@@ -75,10 +75,6 @@ def break_gather() -> None:
     BlockRows.gather = all_but_the_last_row
 
 
-def break_restore() -> None:
-    Scatter.restore = lambda self: None
-
-
 def break_last_rank(operation: str) -> None:
     EVERY[:] = [each for each in EVERY if each[0] == operation]
     prepare = Scatter.prepare
@@ -93,8 +89,10 @@ def break_last_rank(operation: str) -> None:
 def main(examples: int, broken: str = "") -> None:
     if broken in REDUCTIONS:
         break_last_rank(broken)
-    elif broken:
-        {"gather": break_gather, "restore": break_restore}[broken]()
+    elif broken == "gather":
+        break_gather()
+    elif broken == "restore":
+        Scatter.restore = lambda self: None
     if WORLD.rank == 0:
         for i, each in enumerate(EVERY):  # uneven rows, and in turns one row or one row a rank; all on five ranks
             for rows in (7, (1, 5)[i % 2]) if DEVICE == "cpu" else (7,):  # every kernel is compiled by every rank
