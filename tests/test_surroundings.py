@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -72,12 +73,8 @@ def test_each_variable_that_python_documents_has_a_record_or_changes_nothing():
 @pytest.fixture(scope="module")
 def started() -> dict:
     """The environment of a process that is started for a measurement, from a shell with each variable of the table."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in os.environ:
-            patch.delenv(name)
-        for name, value in SHELL.items():
-            if not name.startswith(UNSTARTED):
-                patch.setenv(name, value)
+    shell = {name: value for name, value in SHELL.items() if not name.startswith(UNSTARTED)}
+    with mock.patch.dict(os.environ, shell, clear=True):
         program = "import json, os, sys; print(json.dumps([dict(os.environ), sys.stdin.read()]))"
         with trial.start([sys.executable, "-c", program]) as process:
             environment, typed = json.loads(process.communicate()[0])
@@ -117,22 +114,14 @@ def test_a_process_of_a_launcher_keeps_what_the_launcher_gave_it():
 
 
 @pytest.mark.parametrize("name", {id(record): name for record, name in EACH}.values())
-def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, name):
-    monkeypatch.delenv(surroundings.RECORD, raising=False)
-    for each in list(os.environ):
-        if surroundings.record_of(each):
-            monkeypatch.delenv(each)
-    monkeypatch.setenv(name, INHERITED)
+def test_the_provenance_and_doctor_name_what_is_inherited(name):
+    others = {name: value for name, value in os.environ.items() if not surroundings.record_of(name)}
+    others.pop(surroundings.RECORD, None)
     applied = surroundings.record_of(name)
-    before = dict(os.environ)
-    try:
+    with mock.patch.dict(os.environ, others | {name: INHERITED}, clear=True):
         new = surroundings.enter(local=True)
         found = surroundings.describe()
         lines = [check for check in machine.check_surroundings() if name in check.found]
-    finally:
-        for each in set(os.environ) - set(before):
-            del os.environ[each]
-        os.environ.update(before)
     changed = applied.action in (SET, CLEARED, WARNED)
     assert new == found["inherited"] == ({name: INHERITED} if changed else {})
     now = {SET: applied.value, CLEARED: None, OF_LAUNCH: None, KEPT: None}.get(applied.action, INHERITED)

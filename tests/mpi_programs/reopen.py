@@ -6,7 +6,7 @@ On a CPU a stand-in takes the place of the calls of nvmath-python. On GPUs, rank
 ``nvmath`` is given, which needs nvmath-python and a GPU per rank.
 """
 
-import contextlib
+import itertools
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -134,8 +134,7 @@ def measured(connections: Connections, point: Point) -> None:
 NO_BASELINE = {each.name for name in VARIANTS for each in algorithms_of(OPERATIONS[name]) if not each.baseline}
 
 
-@contextlib.contextmanager
-def counted_registrations() -> Iterator[None]:
+def count_registrations() -> None:
     register, unregister = BACKEND.register, BACKEND.unregister
 
     def registered(array):
@@ -147,7 +146,6 @@ def counted_registrations() -> Iterator[None]:
         REGISTERED.remove(array.ctypes.data)
 
     BACKEND.register, BACKEND.unregister = registered, unregistered
-    yield
 
 
 def main() -> None:
@@ -155,19 +153,18 @@ def main() -> None:
         Pinned.in_host_memory = True
         stand_in()
     carriers, count = [], 0
-    with counted_registrations():
-        for turn in range(2):
-            for kind in candidates(BACKEND):
-                connections = Connections(COMM, BACKEND, kind.name)
-                if reason := connections.missing(kind.name):
-                    if COMM.rank == turn == 0:
-                        print(f"{kind.name}: {reason}", flush=True)
-                else:
-                    carriers += [kind.name] if turn == 0 else []
-                    for point in points(kind.name, kind.name == carriers[0]):
-                        measured(connections, point)
-                        count += 1
-                connections.close()
+    count_registrations()
+    for turn, kind in itertools.product(range(2), candidates(BACKEND)):
+        connections = Connections(COMM, BACKEND, kind.name)
+        if reason := connections.missing(kind.name):
+            if COMM.rank == turn == 0:
+                print(f"{kind.name}: {reason}", flush=True)
+        else:
+            carriers += [kind.name] if turn == 0 else []
+            for point in points(kind.name, kind.name == carriers[0]):
+                measured(connections, point)
+                count += 1
+        connections.close()
     if COMM.rank == 0:
         names = sorted({each.algorithm for carrier in carriers for each in points(carrier, True)})
         print(f"{count} times opened, run and closed, over {', '.join(carriers)}: {', '.join(names)}", flush=True)
