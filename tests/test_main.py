@@ -58,14 +58,8 @@ PROGRAMS = Path(__file__).parent / "mpi_programs"
 
 
 def hpcmm(*arguments, folder: Path | None = None, by=(), **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [*by, sys.executable, "-m", "hpcmm", *map(str, arguments)],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command, environment = [*by, sys.executable, "-m", "hpcmm", *map(str, arguments)], os.environ | environment
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def refused(done: subprocess.CompletedProcess) -> str:

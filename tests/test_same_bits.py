@@ -130,12 +130,9 @@ UNDIVIDED = [
     if ALL or i % 9 == 2
 ]
 # the same sums in the same order: of another source where there is one
-COUNTERPARTS = {
-    "undivided_dmma": ("undivided_dmma", MATMUL.variant("undivided_dmma").geometry.builds()[0]),
-    **dict.fromkeys(
-        ("undivided_wgmma", "undivided_few_rows"), ("persistent", tabled("persistent", [64, 2, 1], GROUP_ROWS=2))
-    ),
-}
+OF_BFLOAT16 = "persistent", tabled("persistent", [64, 2, 1], GROUP_ROWS=2)
+COUNTERPARTS = dict.fromkeys(("undivided_wgmma", "undivided_few_rows"), OF_BFLOAT16)
+COUNTERPARTS["undivided_dmma"] = "undivided_dmma", MATMUL.variant("undivided_dmma").geometry.builds()[0]
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +156,10 @@ def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, row
         assert found.tobytes() == rows_of_counterpart(name, dtype, n, k)[:m].tobytes(), (m, n, k)
 
 
+OF_FMA = MATMUL.variant("fixed_parts_fma").geometry.choices
 FIXED_PARTS = [
     pytest.param(name, choice, id=f"{name}-{i}")
-    for name, choices in (
-        ("fixed_parts_tile", [None]),
-        ("fixed_parts_fma", MATMUL.variant("fixed_parts_fma").geometry.choices),
-    )
+    for name, choices in (("fixed_parts_tile", [None]), ("fixed_parts_fma", OF_FMA))
     for i, choice in enumerate(choices)
     if ALL or i % 6 == 0
 ]

@@ -111,15 +111,10 @@ class Workflow:
     def start(self, *arguments: str, **environ: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         self.lines = []
-        self.process = subprocess.Popen(
-            # its jobs are as nice, so that what is done to them comes in time
-            ["nice", "-n", str(NICE), self.program, *arguments],
-            cwd=self.folder,
-            env=environment | environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        # its jobs are as nice, so that what is done to them comes in time
+        command = ["nice", "-n", str(NICE), self.program, *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.process = subprocess.Popen(command, cwd=self.folder, env=environment | environ, **pipes)
         self.reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
         self.reader.start()
 
@@ -446,13 +441,8 @@ SLOW = MEASURING | {"max_seconds": 0.1, "min_repetitions": 1000, "max_repetition
 
 
 def products(ranks: int) -> dict:
-    return {
-        "operation": "matmul",
-        "variants": ["serial"],
-        "sizes": list(range(190, 190 + POINTS)),
-        "dtypes": ["float32"],
-        "ranks": [ranks],
-    }
+    sizes = list(range(190, 190 + POINTS))
+    return {"operation": "matmul", "variants": ["serial"], "sizes": sizes, "dtypes": ["float32"], "ranks": [ranks]}
 
 
 def cancel(workflow: Workflow, sweep: str) -> None:
@@ -510,15 +500,9 @@ FAULTS = {
     "stuck": ("generic", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
 }
 FAILING = [name for name, (*_, reason) in FAULTS.items() if reason]
-SWEEPS = {name: products(ranks) for name, (_, ranks, *_) in FAULTS.items()} | {
-    "memory": {
-        "operation": "sum",
-        "variants": ["numpy"],
-        "sizes": [1000, 100_000_000],  # 800 MB, more than the job has by itself
-        "dtypes": ["float64"],
-    },
-    "fine": products(1),
-}
+SWEEPS = {name: products(ranks) for name, (_, ranks, *_) in FAULTS.items()} | {"fine": products(1)}
+# the second point takes 800 MB, more than the job has by itself
+SWEEPS["memory"] = {"operation": "sum", "variants": ["numpy"], "sizes": [1000, 100_000_000], "dtypes": ["float64"]}
 
 
 class Broken(Workflow):

@@ -44,25 +44,15 @@ def run_snakemake(folder, config, *arguments):
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(config))
     command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
-    return subprocess.run(
-        [*command, "--cores", "2", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
+    command += ["--cores", "2", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
 
 
 def start_run(folder, *arguments):
     """Start ``hpcmm run`` in a working folder."""
-    return subprocess.Popen(
-        [Path(SNAKEMAKE).with_name("python"), "-m", "hpcmm", "run", "--cores", "2", *map(str, arguments)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    command = [Path(SNAKEMAKE).with_name("python"), "-m", "hpcmm", "run", "--cores", "2", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
 
 
 @pytest.fixture(scope="module")
