@@ -193,9 +193,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         }
     };
     auto multiply_until = [&](int end) {
-        while (loader.fast && loader.start + DEPTH <= k && loader.start < end + (STAGES - 1) * DEPTH)
+        const int last = end + (STAGES - 1) * DEPTH;
+        while (loader.fast && loader.start + DEPTH <= k && (!FIXED_PARTS || loader.start < last))
             multiply_tile(true);
-        while (loader.start < end + (STAGES - 1) * DEPTH)
+        while (loader.start < last)
             multiply_tile(false);
     };
 #if FIXED_PARTS
