@@ -488,9 +488,12 @@ def test_cuda_every_tile(gpu, variant, dtype):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *itertools.product(("few_rows_wgmma", "fitted_wgmma", "short_k_wgmma", "short_k_mma"), ("bfloat16", "float16")),
+        *itertools.product(
+            ("few_rows_wgmma", "fitted_wgmma", "short_k_wgmma", "short_k_mma", "direct_mma"), ("bfloat16", "float16")
+        ),
         *itertools.product(("split_k", "stream_k_fma", "fixed_parts_fma", "tf32"), ["float32"]),
         *itertools.product(("persistent_dmma", "undivided_dmma"), ["float64"]),
+        ("int8_direct", "int8"),
     ],
 )
 @given(data=st.data())
@@ -562,7 +565,7 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
 # rungs all of whose builds run at every shape
 EVERY_BUILD = (
     *("persistent", "multicast", "split_k_wgmma", "undivided_wgmma", "stream_k_wgmma"),
-    *("tf32", "three_fp16", "int8_transposed"),
+    *("tf32", "three_fp16", "int8_transposed", "int8_direct", "direct_mma"),
 )
 SIXTEEN_BITS = ("float16", "bfloat16")
 VIEWED = [build for name in EVERY_BUILD for build in builds_of(name)] + [

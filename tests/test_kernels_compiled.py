@@ -218,7 +218,8 @@ def ends(geometry: Tabled) -> list[Tile]:
 # rungs whose warpgroups share the registers of a block unevenly; those of which the test does not know how
 BY_WARPGROUPS = ("split_k_wgmma", "stream_k_wgmma", "tf32")
 UNEVEN = ("few_rows_wgmma", "short_k_wgmma", "persistent_dmma")
-RUNGS_OF_TILES = ("split_k", "split_k_dmma", "stream_k_dmma", "short_k_mma", *BY_WARPGROUPS, *UNEVEN)
+BY_WARPS = ("split_k", "split_k_dmma", "stream_k_dmma", "short_k_mma", "direct_mma", "int8_direct")
+RUNGS_OF_TILES = (*BY_WARPS, *BY_WARPGROUPS, *UNEVEN)
 TILES = {
     **{name: ends(RUNG_OF[f"matmul/{name}"][1].geometry) for name in RUNGS_OF_TILES},
     "skinny": [(dtype, tile) for dtype in SKINNY.geometry for tile in ends(SKINNY.geometry[dtype])],

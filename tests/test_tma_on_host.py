@@ -45,6 +45,8 @@ SMALL = {  # as few columns and stages as the sources take
     "stream_k_wgmma": tabled("stream_k_wgmma", [64, 64, 2, [1]], GROUP_ROWS=2),
     "short_k_wgmma": tabled("short_k_wgmma", [128, 64, 2, 1]),
     "short_k_mma": tabled("short_k_mma", [64, 64, 2, 3]),
+    "direct_mma": tabled("direct_mma", [16, 32, 2]),
+    "int8_direct": tabled("int8_direct", [16, 32, 2]),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -56,10 +58,11 @@ POINTS = [
 ]
 
 
-def task_of(name: str, point=((), 1.0, 0.0), dtype: str = "bfloat16", geometry: Tabled | None = None) -> Task:
-    """A product by a rung in its small geometry, or in another one, at a point."""
+def task_of(name: str, point=((), 1.0, 0.0), dtype: str = "", geometry: Tabled | None = None) -> Task:
+    """A product by a rung in its small geometry, or in another one, at a point; int8 takes whole scalars."""
     variant = dataclasses.replace(MATMUL.variant(name), geometry=geometry or SMALL[name])
-    shape, alpha, beta = point
+    dtype, (shape, *scalars) = dtype or variant.dtypes[-1], point
+    alpha, beta = [round(2 * scalar) for scalar in scalars] if dtype == "int8" else scalars
     return Task(MATMUL, variant, shape, dtype, {"alpha": alpha, "beta": beta}, 0, MULTIPROCESSORS)
 
 
@@ -76,10 +79,10 @@ IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and h
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [(name, "bfloat16") for name in SMALL] + [(name, "float16") for name in IN_EACH_TYPE]
+    ("name", "dtype"), [(name, "") for name in SMALL] + [(name, "float16") for name in IN_EACH_TYPE]
 )
 def test_a_rung_is_right_in_every_order(build, name, dtype):
-    for point, order in in_orders(*POINTS) if dtype == "bfloat16" else zip(POINTS, ORDERS, strict=False):
+    for point, order in zip(POINTS, ORDERS, strict=False) if dtype else in_orders(*POINTS):
         run(build, task_of(name, point, dtype), order)
 
 
@@ -122,6 +125,7 @@ OTHER_TILES = {
         *("fitted_wgmma", [208, 128]),
         [((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)],
     ),
+    "a warp has several elements of a row of c": ("direct_mma", [32, 64, 1, 16], POINTS),
     "several groups of columns": ("short_k_mma", [128, 96, 1, 2], [*POINTS[:2], ((300, 203, 37), 1.5, 0.5)]),
 }
 
@@ -131,7 +135,7 @@ def test_another_tile_is_right_in_every_order(build, idea):
     name, tile, points = OTHER_TILES[idea]
     geometry = tabled(name, tile, GROUP_ROWS=2)
     for point, order in in_orders(*points):
-        run(build, task_of(name, point, "float16" if name == "short_k_mma" else "bfloat16", geometry), order)
+        run(build, task_of(name, point, "float16" if name == "short_k_mma" else "", geometry), order)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    names, shapes = ("split_k_wgmma", "short_k_wgmma", "short_k_mma"), ((70, 64, 136), (70, 66, 130))
+    names, shapes = ("split_k_wgmma", "short_k_wgmma", "short_k_mma", "direct_mma"), ((70, 64, 136), (70, 66, 130))
     for name, shape in itertools.product(names, shapes):
         run(build, task_of(name, (shape, 1.5, 0.5)), ORDERS[0], pads=(pitch,) * 3)
 

@@ -159,6 +159,16 @@ __device__ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// c += a b, with a of 16 x 32, b of 32 x 8 and c of 16 x 8 elements. A register of a or b holds four elements, the first
+// one in its lowest byte: of a, columns 4 t to 4 t + 3 (0, 1) and 4 t + 16 to 4 t + 19 (2, 3), and of b such rows.
+__device__ inline void mma_m16n8k32_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 // Convert two numbers to the nearest 16-bit ones: `first` in the low half of the result.
 __device__ inline unsigned cvt_rn_f16x2(float first, float second)
 {

@@ -147,23 +147,31 @@ template <class F> NOT_INSTRUMENTED float cuda_sum_16(float start, const unsigne
 struct CudaPairs {
     unsigned a[4], b[2];
 };
-template <class F>
-NOT_INSTRUMENTED void cuda_mma_16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], F number)
+// A word holds PER elements of a row of a, or of a column of b; `add` is the arithmetic of one element.
+template <int PER, class C, class F>
+NOT_INSTRUMENTED void cuda_mma_words(C (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], F add)
 {
     const CudaPairs own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     const uint64_t *const lanes = cuda_whole_warp(&own, __builtin_return_address(0));
     cuda_count_mma();
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
-        unsigned short row[16], column[16];
-        for (int p = 0; p < 16; ++p) {
-            const int lane = p % 8 / 2, shift = p % 2 * 16;
-            row[p] = ((const CudaPairs *)lanes[g * 4 + lane])->a[p / 8 * 2 + i / 2] >> shift;
-            column[p] = ((const CudaPairs *)lanes[(2 * t + i % 2) * 4 + lane])->b[p / 8] >> shift;
+        unsigned short row[8 * PER], column[8 * PER];
+        for (int p = 0; p < 8 * PER; ++p) {
+            const int lane = p / PER % 4, word = p / PER / 4, shift = p % PER * (32 / PER);
+            row[p] = ((const CudaPairs *)lanes[g * 4 + lane])->a[word * 2 + i / 2] >> shift;
+            column[p] = ((const CudaPairs *)lanes[(2 * t + i % 2) * 4 + lane])->b[word] >> shift;
         }
-        c[i] = cuda_sum_16(c[i], row, column, number);
+        c[i] = add(c[i], row, column);
     }
     cuda_warp_exchange(~0u, 0);  // keeps a lane's fragments until all lanes have read them
+}
+template <class F>
+NOT_INSTRUMENTED void cuda_mma_16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], F number)
+{
+    cuda_mma_words<2>(c, a, b, [=](float sum, const unsigned short *row, const unsigned short *column) NOT_INSTRUMENTED {
+        return cuda_sum_16(sum, row, column, number);
+    });
 }
 inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
 {
@@ -172,6 +180,14 @@ inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsign
 inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
 {
     cuda_mma_16(c, a, b, cuda_bf16);
+}
+inline void mma_m16n8k32_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    cuda_mma_words<4>(c, a, b, [](int sum, const unsigned short *row, const unsigned short *column) NOT_INSTRUMENTED {
+        for (int p = 0; p < 32; ++p)
+            sum += (signed char)row[p] * (signed char)column[p];
+        return sum;
+    });
 }
 
 
