@@ -167,6 +167,16 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
     return detection.compared(subjects(ranks, 8), measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
 
 
+def test_one_unsteady_device_hardly_widens_the_spread_of_others_and_visits_bound_it_from_below():
+    rng = np.random.default_rng(3)
+    one, alike = rng.normal(0, 1e-3, (6, 5)), rng.normal(0, 0.02, (6, 5))
+    one[5] += rng.normal(0, 0.2, 5)
+    alike -= np.median(alike, axis=1)[:, None]  # devices do not differ, but their visits scatter
+    for times, least, most in ((one, 5e-4, 2e-3), (alike, 5e-3, 2e-2)):
+        variance, _, within = peers.Times("", times).spread(shared=True, prior=(1e-6, 4.0))
+        assert (variance >= within).all() and least < variance[0] ** 0.5 < most
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "shape"), [(2, "normal"), (8, "skewed")])
 def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):

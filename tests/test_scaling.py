@@ -81,7 +81,7 @@ def test_nothing_is_scaled_from_one_machine_to_another():
     one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
     for machine, expected in ((one, [1.0, 4.0]), (other, [])):
         _, frame = analysed((one, {"size": [took(product(1), 8.0)]}), (machine, {"size": [took(product(2), 2.0)]}))
-        found = scaling.speedups(analysis.split_by_machine(frame))
+        found = scaling.speedups(frame)
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
