@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import hosted
-from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
+from hpcmm.experiment.functions import RETURNED, Function, Source
+from hpcmm.experiment.parsed import ELEMENT
 from hpcmm.experiment.syntax import (
     Parameter,
     called_by,

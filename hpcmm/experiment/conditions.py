@@ -10,14 +10,14 @@ from hpcmm.experiment.syntax import called_by, calls, identifiers, names_in, par
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from hpcmm.experiment.functions import Source
+    from hpcmm.experiment.parsed import Parsed
 
 RELATIONS = {"<", "<=", ">", ">="}
 OF_THREAD = re.compile(r"threadIdx|thread_rank|thread_index|hipThreadIdx", re.IGNORECASE)
 LOOPS = ("for_statement", "for_range_loop", "while_statement", "do_statement")
 
 
-def guards(source: Source, name: str, given: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+def guards(source: Parsed, name: str, given: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
     """Return whether a condition of a function, or of one that gets a size from it, compares with a size."""
     body = part(source.nodes[name], "body")
     sizes = derived(body, set(given))

@@ -10,7 +10,7 @@ from hpcmm.experiment.syntax import identifiers, part, text_of, walk
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from hpcmm.experiment.functions import Source
+    from hpcmm.experiment.parsed import Parsed
 
 NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?long)\d?|const|volatile|unsigned")
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
@@ -18,7 +18,7 @@ STEP = "inc_?[xyz]"  # from one element of a vector to the next, as in BLAS
 VALUES = ("binary_expression", "subscript_expression", "call_expression")  # that are no address if assigned
 
 
-def written(source: Source, name: str, seen: frozenset[str] = frozenset()) -> frozenset[str]:
+def written(source: Parsed, name: str, seen: frozenset[str] = frozenset()) -> frozenset[str]:
     """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
     roots, found = pointers(source, name)
     shared = {each.name for each in source.outside.values() if each.pointers}
@@ -44,7 +44,7 @@ def written(source: Source, name: str, seen: frozenset[str] = frozenset()) -> fr
     return frozenset(found - {""})
 
 
-def pointers(source: Source, name: str) -> tuple[dict[str, str], set[str]]:
+def pointers(source: Parsed, name: str) -> tuple[dict[str, str], set[str]]:
     """Return the parameter to whose memory each name of a function points, and those with a ``cuda::atomic_ref``.
 
     A reference has a second entry, with ``&``.
@@ -73,7 +73,7 @@ def pointers(source: Source, name: str) -> tuple[dict[str, str], set[str]]:
     return roots, atomic
 
 
-def elements(source: Source, name: str) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+def elements(source: Parsed, name: str) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Return the elements that a function reads and sets: pairs of an array and the text of its index."""
     roots, read, written = pointers(source, name)[0], set(), set()
     for each in walk(part(source.nodes[name], "body")):
@@ -91,7 +91,7 @@ def elements(source: Source, name: str) -> tuple[set[tuple[str, str]], set[tuple
     return read, written
 
 
-def root_of(source: Source, node: Node | None) -> str:
+def root_of(source: Parsed, node: Node | None) -> str:
     """Return the variable through which an expression reaches memory: ``C`` of ``*(float4 *)&C[i * n]``."""
     while node:
         match node.type:

@@ -23,9 +23,10 @@ from hpcmm.bench.adoption import trials
 from hpcmm.bench.adoption.signatures import element_of, hint, kinds
 from hpcmm.bench.adoption.vectors import EXTREMES
 from hpcmm.experiment import hosted, own_kernels
-from hpcmm.experiment.functions import TILE, Function, Source
+from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.host_runs import HostRun, Step, Unclear
 from hpcmm.experiment.hosted import Chain
+from hpcmm.experiment.parsed import TILE
 from hpcmm.model import HpcmmError, Operation, Task
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, guards

@@ -7,8 +7,9 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
+from hpcmm.experiment.functions import RETURNED, Function, Source
 from hpcmm.experiment.host_code import TYPES
+from hpcmm.experiment.parsed import ELEMENT
 from hpcmm.experiment.syntax import Parameter, of_returned
 from hpcmm.experiment.writes import STEP, elements
 from hpcmm.model.devices import Device

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from hpcmm.backends.emulated.launch import KernelError
-from hpcmm.experiment.functions import TILE
+from hpcmm.experiment.parsed import TILE
 
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 LATE = "it took longer than"
