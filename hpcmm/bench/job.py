@@ -15,7 +15,7 @@ from typing import Any
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
 from hpcmm.bench.energy import why_unreadable
-from hpcmm.bench.journal import Events, Opening
+from hpcmm.bench.journal import ENDLESS, Events, Opening
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share
@@ -222,7 +222,7 @@ class BatchVisit:
     def record_overdue(self, point: Point, seconds: float) -> str:
         """Record in the journal that a point did not end in its time; return the step that it is in."""
         if self.journal and self.step:
-            self.journal.fail(point, f"{self.step} did not end within {seconds:.0f} s", counts=True)
+            self.journal.fail(point, f"{self.step} {ENDLESS} {seconds:.0f} s", counts=True)
         return self.step
 
     def attempt(self, point: Point, fingerprint: str) -> tuple[list[Measurement], str]:

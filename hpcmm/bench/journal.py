@@ -20,6 +20,7 @@ from hpcmm.store import Groups, StoreError
 from hpcmm.system import files
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
+ENDLESS = "did not end within"  # of a step of a point, before its time
 
 
 class Recorded:

@@ -13,6 +13,7 @@ from typing import Any
 from hpcmm import backends, kernels
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import hints, sanitizing, tools, verdicts
+from hpcmm.bench.journal import ENDLESS
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
 from hpcmm.bench.same_bits import columns_of
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, config_of, verifying_sweeps
@@ -44,7 +45,7 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
         return ""
     task = task_at(chosen, variant, where)
     if not is_cuda(variant):
-        if task is None:
+        if task is None or ENDLESS in where:  # further runs would not end either
             return ""
         found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
         raced = "" if found or not variant.compiled else searches.races(task).found
