@@ -1,12 +1,11 @@
 // Matrix product, GPU rung for 16-bit types: small products, with rows of any alignment.
 //
 // A small product takes the time of one load that misses all caches, and of what comes before and after it. So there is
-// no stage between memory and registers: a warp loads the fragments of 32 terms at once. A lane of mma.sync holds pairs
-// of terms of a row of A and of a column of B. The sum does not depend on the order of terms, so a lane takes eight
-// neighbours in a row of A, and N neighbours in each of the same eight rows of B, as vectors. Its N columns belong to N
-// instructions. Warps of a block take turns of 32 terms, and their sums are added in shared memory, from where C is
-// written by rows. Needs compute capability 8.0. Limit: nothing is loaded twice from shared memory, so each tile loads
-// its rows of A and columns of B through the L1 cache, and larger products are slower.
+// no stage between memory and registers: each lane loads the elements that mma.sync takes from it, one by one, whatever
+// the alignment of rows is. All loads of a turn of DEPTH terms are in flight at the same time. Warps of a block take
+// turns, and their sums are added in shared memory, from where C is written by rows. Needs compute capability 8.0.
+// Limit: each tile loads its rows of A and columns of B through the L1 cache, a few bytes at a time, and larger products
+// are slower.
 //
 // hpcmm:
 //   operation: matmul
