@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -26,15 +27,19 @@ def draw(folder: Path) -> None:
     """Write a map of each type, and the CSV file, of the atlas in a folder; do nothing without one."""
     if not (folder / FILE).exists():
         return
-    points(folder)[[*COLUMNS, *RATIOS]].to_csv(folder / "atlas.csv", index=False, float_format="%.6g")
+    rows = points(folder)
+    rows[[*COLUMNS, *RATIOS]].to_csv(folder / "atlas.csv", index=False, float_format="%.6g")
     columns = store.read(folder / FILE)
     columns["measurements"]["sweep"] = np.full(len(columns["measurements"]["sweep"]), "atlas", object)  # a map a type
+    runs = [json.loads(text) for text in columns["runs"]["provenance"]]  # hosts differ, and may be virtual
+    columns["runs"]["provenance"] = np.array([json.dumps(run | {"cpu": runs[0]["cpu"]}) for run in runs], object)
     with tempfile.TemporaryDirectory() as made:
         together = Path(made, FILE)
         store.write_groups(together, columns, single=True)
         report.build(together, Path(made))
-        for drawn in Path(made, "figures").glob("atlas-*-map.svg"):
-            shutil.copyfile(drawn, folder / f"atlas-{drawn.name.split('-')[1]}.svg")
+        maps = {drawn.name.split("-")[1]: drawn for drawn in Path(made, "figures").glob("atlas-*-map.svg")}
+        for dtype in rows["dtype"].unique():
+            shutil.copyfile(maps[dtype], folder / f"atlas-{dtype}.svg")
 
 
 def points(folder: Path) -> pd.DataFrame:

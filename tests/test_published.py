@@ -20,6 +20,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import drawing, formats
+from hpcmm.report.chapters import sizes
 
 PAGES = published.pages()
 EMPTY = store.joined([])
@@ -122,6 +123,19 @@ def test_the_atlas_has_the_lead_over_the_faster_library_by_kind_of_shape(tmp_pat
         ["float32", "200 × 50 × 70", "0.900", ""],
     ]
     assert "H200" in text and "1 of 3" in text
+
+
+@pytest.mark.slow
+def test_a_map_of_the_atlas_has_the_shapes_of_all_hosts(tmp_path):
+    runs = []
+    for cores in (16, 64):
+        points = [product("best", (cores, 50, n)) for n in range(70, 70 + sizes.MANY // 2)]
+        rows = [took(point, *given) for point in points for given in ((1.0,), (2.0, "cublas"))]
+        runs.append(({"gpus": [{"name": "H200"}], "cpu": {"model": "T", "cores": cores}}, {"layers": rows}))
+    store.write_groups(tmp_path / published.atlas.FILE, timings.merged(*runs))
+    (tmp_path / "atlas-float32.svg").write_text("of an earlier run")
+    published.atlas.draw(tmp_path)
+    assert f"at {sizes.MANY} shapes" in (tmp_path / "atlas-float32.svg").read_text()
 
 
 def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
