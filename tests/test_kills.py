@@ -122,9 +122,11 @@ def campaign(folder: Path, seed: int, kills: int) -> dict[str, int]:
             assert len(fingerprints) == len(set(fingerprints)) == POINTS, "every planned point once"
             assert columns["measurements"]["passed"].all(), "every point verified"
             assert set(columns["samples"]["visit"]) == {0, 1}, "both visits"
-            lines = [line for path in results.rglob("*.journal") for line in whole_lines(path.read_bytes())]
-            begun = {json.loads(line).get("fingerprint") for line in lines}  # of another config that may come back
-            assert not begun & set(fingerprints), "no point is in a journal, too"
+            alive = [part(process) for process in marked(token)]
+            journals = {path: whole_lines(path.read_bytes()) for path in results.rglob("*.journal")}
+            begun = {json.loads(line).get("fingerprint") for lines in journals.values() for line in lines}
+            if begun & set(fingerprints):  # others are of another config that may come back
+                raise AssertionError(f"points are in a journal, too: {[*journals]}, killed {killed}, alive {alive}")
         deadline = time.monotonic() + 30
         while marked(token) and time.monotonic() < deadline:
             time.sleep(0.5)
