@@ -176,7 +176,7 @@ def test_launches_of_a_head_run_in_order_and_a_mistake_in_any_of_them_is_found(b
 
 @pytest.mark.parametrize("name", [*LOOPS, *NAMES])
 def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, adopted, forgotten, name):
-    """Those of a head, and those that host code makes in loops."""
+    """Launches that a head states, and launches that host code makes in loops."""
     (tmp_path / "copy.cu").write_text(TEXTS[name])
     if name in LOOPS:
         adopted(TEXTS[name]).write(tmp_path / "copy.cu")

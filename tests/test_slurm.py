@@ -111,7 +111,7 @@ class Workflow:
     def start(self, *arguments: str, **environ: str) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         self.lines = []
-        # its jobs are as nice, so that what is done to them comes in time
+        # Its jobs inherit the niceness, so that the test can act on them before they end
         command = ["nice", "-n", str(NICE), self.program, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         self.process = subprocess.Popen(command, cwd=self.folder, env=environment | environ, **pipes)

@@ -181,14 +181,14 @@ def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]])
 
 
 def analysed(*runs) -> tuple[store.Groups, pd.DataFrame]:
-    """The columns of a file merged of such runs, and what the analysis derives from them."""
+    """Merge runs; return the columns of the file and the frame of its measurements."""
     columns = merged(*runs)
     return columns, analysis.measurements(columns)
 
 
 @functools.cache
 def published_run() -> tuple[store.Groups, pd.DataFrame]:
-    """The columns of the published run, and what the analysis derives from them; without a run, the test is skipped."""
+    """Return the columns of the published run and the frame of its measurements; skip the test without a run."""
     path = ROOT / "results" / "reference" / "timings.h5"
     if not path.exists():
         pytest.skip("no run is published")

@@ -14,6 +14,7 @@
 //   dtypes: [int8]
 //   architecture: sm_80
 
+#include "matmul/four_words.cuh"
 #include "matmul/slices_of_c.cuh"
 
 constexpr int M = ROWS / 16, N = COLUMNS / 32, U = DEPTH / 32;  // rows and columns of instructions; steps of a turn
@@ -28,17 +29,6 @@ template <bool WORDS> __device__ unsigned four(const signed char *from, int left
     for (int e = 0; e < 4; ++e)
         word |= e < left ? (unsigned)(unsigned char)from[e] << 8 * e : 0;
     return word;
-}
-
-// Transpose 4 x 4 bytes.
-__device__ inline void transpose(unsigned (&words)[4])
-{
-    const unsigned low[2] = {prmt_b32(words[0], words[1], 0x5140), prmt_b32(words[2], words[3], 0x5140)};
-    const unsigned high[2] = {prmt_b32(words[0], words[1], 0x7362), prmt_b32(words[2], words[3], 0x7362)};
-    words[0] = prmt_b32(low[0], low[1], 0x5410);
-    words[1] = prmt_b32(low[0], low[1], 0x7632);
-    words[2] = prmt_b32(high[0], high[1], 0x5410);
-    words[3] = prmt_b32(high[0], high[1], 0x7632);
 }
 
 template <bool WORDS>
@@ -81,8 +71,8 @@ __device__ void product(int m, int n, int k, int alpha, const signed char *A, in
         for (int u = 0; u < U; ++u)
 #pragma unroll
             for (int j = 0; j < N; ++j) {
-                transpose(b[u][0][j]);
-                transpose(b[u][1][j]);
+                transpose_words(b[u][0][j]);
+                transpose_words(b[u][1][j]);
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
 #pragma unroll

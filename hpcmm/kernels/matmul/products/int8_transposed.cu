@@ -14,6 +14,7 @@
 //   dtypes: [int8]
 //   architecture: sm_90a
 
+#include "matmul/four_words.cuh"
 #include "matmul/rasterize.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
@@ -63,13 +64,11 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
             rows[i][e] = load_four(n, k, B, ldb, first + 4 * (threadIdx.y * BLOCKS + i) + e, first_column + 4 * lane, words);
 #pragma unroll
     for (int i = 0; i < BLOCKS; ++i) {
-        const unsigned low[2] = {prmt_b32(rows[i][0], rows[i][1], 0x5140), prmt_b32(rows[i][2], rows[i][3], 0x5140)};
-        const unsigned high[2] = {prmt_b32(rows[i][0], rows[i][1], 0x7362), prmt_b32(rows[i][2], rows[i][3], 0x7362)};
+        transpose_words(rows[i]);
         const int p = (threadIdx.y * BLOCKS + i + lane) % WORDS;
-        tile[4 * lane][p] = prmt_b32(low[0], low[1], 0x5410);
-        tile[4 * lane + 1][p] = prmt_b32(low[0], low[1], 0x7632);
-        tile[4 * lane + 2][p] = prmt_b32(high[0], high[1], 0x5410);
-        tile[4 * lane + 3][p] = prmt_b32(high[0], high[1], 0x7632);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            tile[4 * lane + e][p] = rows[i][e];
     }
     __syncthreads();
 #pragma unroll
