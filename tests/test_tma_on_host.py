@@ -121,9 +121,13 @@ OTHER_TILES = {
     "more blocks than steps": ("split_k_wgmma", [64, 128, 3, [8]], FURTHER),
     "one group of 8 rows": ("few_rows_wgmma", [-1, 8, 64, 3, [1]], [*POINTS, ((7, 200, 328), 1.5, 0.5)]),
     "more rows than of a tile": ("few_rows_wgmma", [-1, 48, 128, 2, [3]], [*POINTS, ((7, 200, 328), 1.5, 0.5)]),
-    "three rounds of boxes of C, which alternate with those of the next tile": (
+    "a tile of C in two stages, which the steps of the next tile follow": (
         *("fitted_wgmma", [208, 128]),
         [((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)],
+    ),
+    "rows of a tile that are no multiple of 16, and long steps": (
+        *("fitted_wgmma", [24, 64, 256]),
+        [*POINTS, ((70, 72, 1800), 1.5, 0.5), ((48, 200, 1032), -0.75, 0.0)],
     ),
     "a warp has several elements of a row of c": ("direct_mma", [32, 64, 1, 16], POINTS),
     "several groups of columns": ("short_k_mma", [128, 96, 1, 2], [*POINTS[:2], ((300, 203, 37), 1.5, 0.5)]),
@@ -169,6 +173,26 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
     text = with_fault("matmul/split_k_wgmma", "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "")
     with pytest.raises(KernelError, match="race in shared memory"):
         run(build, task_of("split_k_wgmma", POINTS[0]), ORDERS[0], text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("            cp_async_bulk_wait_group_read<0>();\n            mbarrier_arrive(&own.empty[stored]);",
+         "            mbarrier_arrive(&own.empty[stored]);", "race in shared memory"),
+        ("            barrier_sync(1 + consumer, 128);\n            if (!c_by_tma)", "            if (!c_by_tma)",
+         "race in shared memory"),
+        ("                release(own.stage);\n                continue;", "                continue;", HANG),
+        ("(step - steps) * HELD", "0", "wrong result|race in shared memory|expect_tx|" + HANG),
+    ],
+)  # fmt: skip
+def test_of_the_stages_that_hold_c_a_fault_is_found(build, old, new, said):
+    geometry, text = tabled("fitted_wgmma", [208, 128], GROUP_ROWS=2), whole_source("fitted_wgmma")
+    task = task_of("fitted_wgmma", ((420, 264, 400), 1.5, 0.5), "", geometry)
+    assert text.count(old) == 1
+    with pytest.raises(KernelError, match=said):
+        for order in ORDERS:
+            run(build, task, order, text.replace(old, new))
 
 
 @pytest.mark.parametrize("pitch", [1, 8])

@@ -340,46 +340,76 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// Start c += a b for a transposed product with N = 8 J columns, 8 or a multiple of 16: a by columns (MN-major) and b by
+// Start c += a b for a transposed product with N = 8 J columns: a by columns (MN-major) and b by
 // columns, too (K-major).
 #define FOURS_8 FOUR(0)
 #define FOURS_16 FOURS_8, FOUR(1)
-#define FOURS_32 FOURS_16, FOUR(2), FOUR(3)
-#define FOURS_48 FOURS_32, FOUR(4), FOUR(5)
-#define FOURS_64 FOURS_48, FOUR(6), FOUR(7)
-#define FOURS_80 FOURS_64, FOUR(8), FOUR(9)
-#define FOURS_96 FOURS_80, FOUR(10), FOUR(11)
-#define FOURS_112 FOURS_96, FOUR(12), FOUR(13)
-#define FOURS_128 FOURS_112, FOUR(14), FOUR(15)
-#define FOURS_144 FOURS_128, FOUR(16), FOUR(17)
-#define FOURS_160 FOURS_144, FOUR(18), FOUR(19)
-#define FOURS_176 FOURS_160, FOUR(20), FOUR(21)
-#define FOURS_192 FOURS_176, FOUR(22), FOUR(23)
-#define FOURS_208 FOURS_192, FOUR(24), FOUR(25)
-#define FOURS_224 FOURS_208, FOUR(26), FOUR(27)
-#define FOURS_240 FOURS_224, FOUR(28), FOUR(29)
-#define FOURS_256 FOURS_240, FOUR(30), FOUR(31)
+#define FOURS_24 FOURS_16, FOUR(2)
+#define FOURS_32 FOURS_24, FOUR(3)
+#define FOURS_40 FOURS_32, FOUR(4)
+#define FOURS_48 FOURS_40, FOUR(5)
+#define FOURS_56 FOURS_48, FOUR(6)
+#define FOURS_64 FOURS_56, FOUR(7)
+#define FOURS_72 FOURS_64, FOUR(8)
+#define FOURS_80 FOURS_72, FOUR(9)
+#define FOURS_88 FOURS_80, FOUR(10)
+#define FOURS_96 FOURS_88, FOUR(11)
+#define FOURS_104 FOURS_96, FOUR(12)
+#define FOURS_112 FOURS_104, FOUR(13)
+#define FOURS_120 FOURS_112, FOUR(14)
+#define FOURS_128 FOURS_120, FOUR(15)
+#define FOURS_136 FOURS_128, FOUR(16)
+#define FOURS_144 FOURS_136, FOUR(17)
+#define FOURS_152 FOURS_144, FOUR(18)
+#define FOURS_160 FOURS_152, FOUR(19)
+#define FOURS_168 FOURS_160, FOUR(20)
+#define FOURS_176 FOURS_168, FOUR(21)
+#define FOURS_184 FOURS_176, FOUR(22)
+#define FOURS_192 FOURS_184, FOUR(23)
+#define FOURS_200 FOURS_192, FOUR(24)
+#define FOURS_208 FOURS_200, FOUR(25)
+#define FOURS_216 FOURS_208, FOUR(26)
+#define FOURS_224 FOURS_216, FOUR(27)
+#define FOURS_232 FOURS_224, FOUR(28)
+#define FOURS_240 FOURS_232, FOUR(29)
+#define FOURS_248 FOURS_240, FOUR(30)
+#define FOURS_256 FOURS_248, FOUR(31)
 #define SUMS_8 "%0, %1, %2, %3"
 #define SUMS_16 SUMS_8 ", %4, %5, %6, %7"
-#define SUMS_32 SUMS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
-#define SUMS_48 SUMS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define SUMS_64 SUMS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define SUMS_80 SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
-#define SUMS_96 SUMS_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define SUMS_112 SUMS_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
-#define SUMS_128 SUMS_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define SUMS_144 SUMS_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define SUMS_160 SUMS_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
-#define SUMS_176 SUMS_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
-#define SUMS_192 SUMS_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
-#define SUMS_208 SUMS_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
-#define SUMS_224 SUMS_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
-#define SUMS_240 SUMS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define SUMS_256 SUMS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_24 SUMS_16 ", %8, %9, %10, %11"
+#define SUMS_32 SUMS_24 ", %12, %13, %14, %15"
+#define SUMS_40 SUMS_32 ", %16, %17, %18, %19"
+#define SUMS_48 SUMS_40 ", %20, %21, %22, %23"
+#define SUMS_56 SUMS_48 ", %24, %25, %26, %27"
+#define SUMS_64 SUMS_56 ", %28, %29, %30, %31"
+#define SUMS_72 SUMS_64 ", %32, %33, %34, %35"
+#define SUMS_80 SUMS_72 ", %36, %37, %38, %39"
+#define SUMS_88 SUMS_80 ", %40, %41, %42, %43"
+#define SUMS_96 SUMS_88 ", %44, %45, %46, %47"
+#define SUMS_104 SUMS_96 ", %48, %49, %50, %51"
+#define SUMS_112 SUMS_104 ", %52, %53, %54, %55"
+#define SUMS_120 SUMS_112 ", %56, %57, %58, %59"
+#define SUMS_128 SUMS_120 ", %60, %61, %62, %63"
+#define SUMS_136 SUMS_128 ", %64, %65, %66, %67"
+#define SUMS_144 SUMS_136 ", %68, %69, %70, %71"
+#define SUMS_152 SUMS_144 ", %72, %73, %74, %75"
+#define SUMS_160 SUMS_152 ", %76, %77, %78, %79"
+#define SUMS_168 SUMS_160 ", %80, %81, %82, %83"
+#define SUMS_176 SUMS_168 ", %84, %85, %86, %87"
+#define SUMS_184 SUMS_176 ", %88, %89, %90, %91"
+#define SUMS_192 SUMS_184 ", %92, %93, %94, %95"
+#define SUMS_200 SUMS_192 ", %96, %97, %98, %99"
+#define SUMS_208 SUMS_200 ", %100, %101, %102, %103"
+#define SUMS_216 SUMS_208 ", %104, %105, %106, %107"
+#define SUMS_224 SUMS_216 ", %108, %109, %110, %111"
+#define SUMS_232 SUMS_224 ", %112, %113, %114, %115"
+#define SUMS_240 SUMS_232 ", %116, %117, %118, %119"
+#define SUMS_248 SUMS_240 ", %120, %121, %122, %123"
+#define SUMS_256 SUMS_248 ", %124, %125, %126, %127"
 template <bool BF16, int J>
 __device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
 {
-    static_assert(J == 1 || (J % 2 == 0 && J <= 32), "as below");
+    static_assert(J <= 32, "as below");
 #define OF_TYPE(N, type, A, B)                                                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A ", %" #B \
                  ", 1, 1, 1, 1, 0;"                                                                                 \
@@ -394,20 +424,35 @@ __device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, u
     }
     OF_COLUMNS(8, 4, 5)
     OF_COLUMNS(16, 8, 9)
+    OF_COLUMNS(24, 12, 13)
     OF_COLUMNS(32, 16, 17)
+    OF_COLUMNS(40, 20, 21)
     OF_COLUMNS(48, 24, 25)
+    OF_COLUMNS(56, 28, 29)
     OF_COLUMNS(64, 32, 33)
+    OF_COLUMNS(72, 36, 37)
     OF_COLUMNS(80, 40, 41)
+    OF_COLUMNS(88, 44, 45)
     OF_COLUMNS(96, 48, 49)
+    OF_COLUMNS(104, 52, 53)
     OF_COLUMNS(112, 56, 57)
+    OF_COLUMNS(120, 60, 61)
     OF_COLUMNS(128, 64, 65)
+    OF_COLUMNS(136, 68, 69)
     OF_COLUMNS(144, 72, 73)
+    OF_COLUMNS(152, 76, 77)
     OF_COLUMNS(160, 80, 81)
+    OF_COLUMNS(168, 84, 85)
     OF_COLUMNS(176, 88, 89)
+    OF_COLUMNS(184, 92, 93)
     OF_COLUMNS(192, 96, 97)
+    OF_COLUMNS(200, 100, 101)
     OF_COLUMNS(208, 104, 105)
+    OF_COLUMNS(216, 108, 109)
     OF_COLUMNS(224, 112, 113)
+    OF_COLUMNS(232, 116, 117)
     OF_COLUMNS(240, 120, 121)
+    OF_COLUMNS(248, 124, 125)
     OF_COLUMNS(256, 128, 129)
 #undef OF_COLUMNS
 #undef OF_TYPE
@@ -464,26 +509,41 @@ __device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const f
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J == 1 || (J % 2 == 0 && J <= 32), "as the products above");
+    static_assert(J <= 32, "as the products above");
 #define OF_COLUMNS(N, PENDING_AT) \
     if constexpr (8 * J == N)     \
         asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
     OF_COLUMNS(8, 4)
     OF_COLUMNS(16, 8)
+    OF_COLUMNS(24, 12)
     OF_COLUMNS(32, 16)
+    OF_COLUMNS(40, 20)
     OF_COLUMNS(48, 24)
+    OF_COLUMNS(56, 28)
     OF_COLUMNS(64, 32)
+    OF_COLUMNS(72, 36)
     OF_COLUMNS(80, 40)
+    OF_COLUMNS(88, 44)
     OF_COLUMNS(96, 48)
+    OF_COLUMNS(104, 52)
     OF_COLUMNS(112, 56)
+    OF_COLUMNS(120, 60)
     OF_COLUMNS(128, 64)
+    OF_COLUMNS(136, 68)
     OF_COLUMNS(144, 72)
+    OF_COLUMNS(152, 76)
     OF_COLUMNS(160, 80)
+    OF_COLUMNS(168, 84)
     OF_COLUMNS(176, 88)
+    OF_COLUMNS(184, 92)
     OF_COLUMNS(192, 96)
+    OF_COLUMNS(200, 100)
     OF_COLUMNS(208, 104)
+    OF_COLUMNS(216, 108)
     OF_COLUMNS(224, 112)
+    OF_COLUMNS(232, 116)
     OF_COLUMNS(240, 120)
+    OF_COLUMNS(248, 124)
     OF_COLUMNS(256, 128)
 #undef OF_COLUMNS
 }

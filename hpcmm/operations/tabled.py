@@ -66,20 +66,20 @@ def beyond_cache(bytes_of_factors: int, tiles_of_n: int, rows: int) -> int:
     return 2 * rows if bytes_of_factors > CACHED_BYTES and tiles_of_n >= 4 * rows else rows
 
 
-def fitted(m: int, tiles_of_n: int, most: int, columns: int, sms: int) -> int:
+def fitted(m: int, tiles_of_n: int, most: int, columns: int, sms: int, multiple: int = 16) -> int:
     """Return the rows of tiles with which the SM with the most tiles takes the least time.
 
-    They are a multiple of 16, at most ``most``; of several, the largest. The time of a tile is proportional to its rows
-    and half its columns: narrow tiles load more for each product.
+    They are a multiple of ``multiple``, at most ``most``; of several, the largest. The time of a tile is proportional
+    to its rows and half its columns: narrow tiles load more for each product.
 
-    >>> fitted(133, 117, 192, 192, 132), fitted(2048, 20, 256, 128, 132)
-    (144, 160)
+    >>> fitted(133, 117, 192, 192, 132), fitted(2048, 20, 256, 128, 132), fitted(245, 38, 128, 64, 132, 8)
+    (144, 160, 88)
     """
 
     def time(rows: int) -> int:
         return -(-(-(-m // rows) * tiles_of_n) // sms) * (2 * rows + columns)
 
-    return min(range(most // 16 * 16, 0, -16), key=time)
+    return min(range(most // multiple * multiple, 0, -multiple), key=time)
 
 
 FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, even, near, beyond_cache)}  # of the table
