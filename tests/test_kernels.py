@@ -220,7 +220,7 @@ def test_ptx_is_in_one_header_under_the_names_of_its_isa():
     wrapped = {}  # overloads of a function wrap the same instruction
     for function in (kernels.FOLDER / "ptx.cuh").read_text().split("__device__ ")[1:]:
         name = re.search(r"(\w+)\(", function)[1]
-        for instruction in (instructions := re.findall(r'asm[^"]*"(?:\{.*"\s*")?([a-zA-Z.:_0-9]+)', function)):
+        for instruction in (instructions := re.findall(r'asm[^"]*"(?:\{.*"[\s\\]*")?([a-zA-Z.:_0-9]+)', function)):
             parts = iter(re.split("[._:]+", instruction))
             assert all(part in parts for part in name.split("_")), f"{name} wraps {instruction}"
         assert instructions and all(wrapped.setdefault(each, name) == name for each in instructions)

@@ -352,10 +352,9 @@ def test_wgmma_multiplies_what_tma_has_swizzled(build, suffix, dtype, terms, spa
         **{"SUM": "int" if suffix == "s8" else "float", "SPAN_BYTES": span, "B_BOXES": boxes, "MULTIPLY": "multiply"},
         **{"B_BYTES": k * 64 * size, "BOX_STEP": span // size, "B_STEP": terms * span if by_rows else 32},
     }
-    line = f"CUDA_WGMMA(64, {terms}, own_{suffix}, {ELEMENTS[suffix]}, K_MAJOR, {'MN' if by_rows else 'K'}_MAJOR)\n"
-    text = PRODUCT.replace(
-        "constexpr", f"{line}#define multiply wgmma_mma_async_m64n64k{terms}_own_{suffix}\nconstexpr", 1
-    )
+    majors = f"K_MAJOR, {'MN' if by_rows else 'K'}_MAJOR"
+    multiply = f"(c, a, b, scale_d) cuda_wgmma<{ELEMENTS[suffix]}, 64, {majors}>(c, nullptr, a, b, scale_d)"
+    text = PRODUCT.replace("constexpr", f"#define multiply{multiply}\nconstexpr", 1)
     kernel = build(text, "product", tuple(f"-D{key}={value}" for key, value in macros.items()))
     result = poison((64, 64), sums.name)
     arguments = (

@@ -193,155 +193,30 @@ __device__ inline float cvt_f32_f16(unsigned short bits)
 
 // ---- tensor cores: products of a warpgroup, compute capability 9.0 only ----
 
-#define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
-#define ACCUMULATORS                                                                                                 \
-    FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7), FOUR(8), FOUR(9), FOUR(10), FOUR(11),    \
-        FOUR(12), FOUR(13), FOUR(14), FOUR(15)
-
 // Order earlier accesses to registers and shared memory before the following products.
 __device__ inline void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// Start c = a b + (scale_d ? c : 0), with a of 64 x 8 TF32 elements in registers, b of 8 x 128 in shared memory, at a
-// matrix descriptor, and c of 64 x 128 float32 elements. Warp w of the warpgroup has rows 16 w to 16 w + 15: with
-// g = lane / 4 and t = lane % 4 a lane holds
-//   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns t, t, t + 4, t + 4
+// Start c = a b + (scale_d ? c : 0), or c += a b. c has 64 x N elements, N = 8 J, and b has N columns. Warp w of the
+// warpgroup has rows 16 w to 16 w + 15: with g = lane / 4 and t = lane % 4 a lane holds
 //   c[j][0 .. 3]: rows g, g, g + 8, g + 8 in columns 8 j + 2 t, 8 j + 2 t + 1, 8 j + 2 t, 8 j + 2 t + 1
-__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const float (&a)[4], unsigned long long b,
-                                                      bool scale_d)
-{
-    asm volatile(
-        "{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %69, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, "
-        "%8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, "
-        "%24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, "
-        "%56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, scale_d, 1, 1;\n}"
-        : ACCUMULATORS
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
-}
-
-// Commit this warpgroup's products since its last commit as one group.
-__device__ inline void wgmma_commit_group()
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-// Start c = a b + (scale_d ? c : 0) with 16-bit elements, a of 64 x 16 and b of 16 x N, both in shared memory at matrix
-// descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64 to 256, and
-// belongs to the lanes as above.
-#define FOUR_TO_16 FOUR(0), FOUR(1), FOUR(2), FOUR(3)
-#define FOUR_TO_32 FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
-#define FOUR_TO_96                                                                                                   \
-    ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23)
-#define FOUR_TO_128                                                                                                  \
-    ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23), FOUR(24), FOUR(25), \
-        FOUR(26), FOUR(27), FOUR(28), FOUR(29), FOUR(30), FOUR(31)
-#define REGISTERS_32 \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REGISTERS_64 \
-    REGISTERS_32 ", " \
-    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define REGISTERS_96 \
-    REGISTERS_64 ", " \
-    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define REGISTERS_128 \
-    REGISTERS_96 ", " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-__device__ inline void wgmma_mma_async_m64n64k16_f16(float (&c)[8][4], unsigned long long a,
-                                                     unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" REGISTERS_32 "}, "
-                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_32
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n64k16_bf16(float (&c)[8][4], unsigned long long a,
-                                                      unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_32 "}, "
-                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_32
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n128k16_f16(float (&c)[16][4], unsigned long long a,
-                                                      unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" REGISTERS_64 "}, "
-                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
-                 : ACCUMULATORS
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n128k16_bf16(float (&c)[16][4], unsigned long long a,
-                                                       unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" REGISTERS_64 "}, "
-                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
-                 : ACCUMULATORS
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n192k16_f16(float (&c)[24][4], unsigned long long a,
-                                                      unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" REGISTERS_96 "}, "
-                 "%96, %97, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_96
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n192k16_bf16(float (&c)[24][4], unsigned long long a,
-                                                       unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" REGISTERS_96 "}, "
-                 "%96, %97, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_96
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n256k16_f16(float (&c)[32][4], unsigned long long a,
-                                                      unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" REGISTERS_128 "}, "
-                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_128
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsigned long long a,
-                                                       unsigned long long b, bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGISTERS_128 "}, "
-                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
-                 : FOUR_TO_128
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-// Start c += a b for a transposed product with N = 8 J columns: a by columns (MN-major) and b by
-// columns, too (K-major).
+// b, and a if it is no array, are in shared memory, at matrix descriptors.
+//
+// X has N, and the numbers of the six operands of an asm statement that follow its N / 2 sums.
+#define FEW_WIDTHS(X) \
+    X(32, 16, 17, 18, 19, 20, 21) X(64, 32, 33, 34, 35, 36, 37) X(128, 64, 65, 66, 67, 68, 69) \
+    X(192, 96, 97, 98, 99, 100, 101) X(256, 128, 129, 130, 131, 132, 133)
+#define WIDTHS(X) \
+    X(8, 4, 5, 6, 7, 8, 9) X(16, 8, 9, 10, 11, 12, 13) X(24, 12, 13, 14, 15, 16, 17) X(32, 16, 17, 18, 19, 20, 21) \
+    X(40, 20, 21, 22, 23, 24, 25) X(48, 24, 25, 26, 27, 28, 29) X(56, 28, 29, 30, 31, 32, 33) X(64, 32, 33, 34, 35, 36, 37) \
+    X(72, 36, 37, 38, 39, 40, 41) X(80, 40, 41, 42, 43, 44, 45) X(88, 44, 45, 46, 47, 48, 49) X(96, 48, 49, 50, 51, 52, 53) \
+    X(104, 52, 53, 54, 55, 56, 57) X(112, 56, 57, 58, 59, 60, 61) X(120, 60, 61, 62, 63, 64, 65) X(128, 64, 65, 66, 67, 68, 69) \
+    X(136, 68, 69, 70, 71, 72, 73) X(144, 72, 73, 74, 75, 76, 77) X(152, 76, 77, 78, 79, 80, 81) X(160, 80, 81, 82, 83, 84, 85) \
+    X(168, 84, 85, 86, 87, 88, 89) X(176, 88, 89, 90, 91, 92, 93) X(184, 92, 93, 94, 95, 96, 97) X(192, 96, 97, 98, 99, 100, 101) \
+    X(200, 100, 101, 102, 103, 104, 105) X(208, 104, 105, 106, 107, 108, 109) X(216, 108, 109, 110, 111, 112, 113) X(224, 112, 113, 114, 115, 116, 117) \
+    X(232, 116, 117, 118, 119, 120, 121) X(240, 120, 121, 122, 123, 124, 125) X(248, 124, 125, 126, 127, 128, 129) X(256, 128, 129, 130, 131, 132, 133)
 #define FOURS_8 FOUR(0)
 #define FOURS_16 FOURS_8, FOUR(1)
 #define FOURS_24 FOURS_16, FOUR(2)
@@ -406,208 +281,111 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
 #define SUMS_240 SUMS_232 ", %116, %117, %118, %119"
 #define SUMS_248 SUMS_240 ", %120, %121, %122, %123"
 #define SUMS_256 SUMS_248 ", %124, %125, %126, %127"
-template <bool BF16, int J>
-__device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
+#define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+
+// TF32: a has 64 x 8 elements in registers, a[0 .. 3]: rows g, g + 8, g, g + 8 in columns t, t, t + 4, t + 4. b has its
+// rows along k (K-major).
+template <int J>
+__device__ void wgmma_mma_async(float (&c)[J][4], const float (&a)[4], unsigned long long b, bool scale_d)
 {
-    static_assert(J <= 32, "as below");
+#define X(N, A0, A1, A2, A3, B, SCALE_D)                                                                          \
+    if constexpr (8 * J == N)                                                                                     \
+        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                           \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" SUMS_##N "}, {%" #A0 ", %" #A1    \
+                     ", %" #A2 ", %" #A3 "}, %" #B ", scale_d, 1, 1;\n}"                                          \
+                     : FOURS_##N                                                                                  \
+                     : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),        \
+                       "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
+    FEW_WIDTHS(X)
+#undef X
+}
+
+// 16-bit elements: a of 64 x 16 has its rows along k (K-major), and b its rows along N (MN-major).
+template <bool BF16, int J>
+__device__ void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
+{
+#define OF_TYPE(N, type, A, B, SCALE_D)                                                                             \
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A ", %" #B \
+                 ", scale_d, 1, 1, 0, 1;\n}"                                                                        \
+                 : FOURS_##N                                                                                        \
+                 : "l"(a), "l"(b), "r"((int)scale_d))
+#define X(N, A, B, SCALE_D, A3, B4, B5)      \
+    if constexpr (8 * J == N) {              \
+        if constexpr (BF16)                  \
+            OF_TYPE(N, bf16, A, B, SCALE_D); \
+        else                                 \
+            OF_TYPE(N, f16, A, B, SCALE_D);  \
+    }
+    FEW_WIDTHS(X)
+#undef X
+#undef OF_TYPE
+}
+
+// The same for a transposed product: a has its columns along 64 (MN-major), and b its columns along k (K-major).
+template <bool BF16, int J>
+__device__ void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
+{
 #define OF_TYPE(N, type, A, B)                                                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A ", %" #B \
                  ", 1, 1, 1, 1, 0;"                                                                                 \
                  : FOURS_##N                                                                                        \
                  : "l"(a), "l"(b))
-#define OF_COLUMNS(N, A, B)         \
+#define X(N, A, B, P2, P3, P4, P5)  \
     if constexpr (8 * J == N) {     \
         if constexpr (BF16)         \
             OF_TYPE(N, bf16, A, B); \
         else                        \
             OF_TYPE(N, f16, A, B);  \
     }
-    OF_COLUMNS(8, 4, 5)
-    OF_COLUMNS(16, 8, 9)
-    OF_COLUMNS(24, 12, 13)
-    OF_COLUMNS(32, 16, 17)
-    OF_COLUMNS(40, 20, 21)
-    OF_COLUMNS(48, 24, 25)
-    OF_COLUMNS(56, 28, 29)
-    OF_COLUMNS(64, 32, 33)
-    OF_COLUMNS(72, 36, 37)
-    OF_COLUMNS(80, 40, 41)
-    OF_COLUMNS(88, 44, 45)
-    OF_COLUMNS(96, 48, 49)
-    OF_COLUMNS(104, 52, 53)
-    OF_COLUMNS(112, 56, 57)
-    OF_COLUMNS(120, 60, 61)
-    OF_COLUMNS(128, 64, 65)
-    OF_COLUMNS(136, 68, 69)
-    OF_COLUMNS(144, 72, 73)
-    OF_COLUMNS(152, 76, 77)
-    OF_COLUMNS(160, 80, 81)
-    OF_COLUMNS(168, 84, 85)
-    OF_COLUMNS(176, 88, 89)
-    OF_COLUMNS(184, 92, 93)
-    OF_COLUMNS(192, 96, 97)
-    OF_COLUMNS(200, 100, 101)
-    OF_COLUMNS(208, 104, 105)
-    OF_COLUMNS(216, 108, 109)
-    OF_COLUMNS(224, 112, 113)
-    OF_COLUMNS(232, 116, 117)
-    OF_COLUMNS(240, 120, 121)
-    OF_COLUMNS(248, 124, 125)
-    OF_COLUMNS(256, 128, 129)
-#undef OF_COLUMNS
+    WIDTHS(X)
+#undef X
 #undef OF_TYPE
 }
 
-// The same with TF32 elements: a of 64 x 8 in registers, as m64n128k8 above, and b of 8 x N with neighbours along k
-// together (K-major).
-__device__ inline void wgmma_mma_async_m64n32k8_tf32(float (&c)[4][4], const float (&a)[4], unsigned long long b,
-                                                     bool scale_d)
+// Commit this warpgroup's products since its last commit as one group.
+__device__ inline void wgmma_commit_group()
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %21, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-                 "{%16, %17, %18, %19}, %20, scale_d, 1, 1;\n}"
-                 : FOUR_TO_16
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], const float (&a)[4], unsigned long long b,
-                                                     bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %37, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
-                 "{%32, %33, %34, %35}, %36, scale_d, 1, 1;\n}"
-                 : FOUR_TO_32
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n192k8_tf32(float (&c)[24][4], const float (&a)[4], unsigned long long b,
-                                                      bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %101, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" REGISTERS_96 "}, "
-                 "{%96, %97, %98, %99}, %100, scale_d, 1, 1;\n}"
-                 : FOUR_TO_96
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const float (&a)[4], unsigned long long b,
-                                                      bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %133, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_128 "}, "
-                 "{%128, %129, %130, %131}, %132, scale_d, 1, 1;\n}"
-                 : FOUR_TO_128
-                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 // Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J <= 32, "as the products above");
-#define OF_COLUMNS(N, PENDING_AT) \
-    if constexpr (8 * J == N)     \
+#define X(N, PENDING_AT, P1, P2, P3, P4, P5) \
+    if constexpr (8 * J == N)                \
         asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
-    OF_COLUMNS(8, 4)
-    OF_COLUMNS(16, 8)
-    OF_COLUMNS(24, 12)
-    OF_COLUMNS(32, 16)
-    OF_COLUMNS(40, 20)
-    OF_COLUMNS(48, 24)
-    OF_COLUMNS(56, 28)
-    OF_COLUMNS(64, 32)
-    OF_COLUMNS(72, 36)
-    OF_COLUMNS(80, 40)
-    OF_COLUMNS(88, 44)
-    OF_COLUMNS(96, 48)
-    OF_COLUMNS(104, 52)
-    OF_COLUMNS(112, 56)
-    OF_COLUMNS(120, 60)
-    OF_COLUMNS(128, 64)
-    OF_COLUMNS(136, 68)
-    OF_COLUMNS(144, 72)
-    OF_COLUMNS(152, 76)
-    OF_COLUMNS(160, 80)
-    OF_COLUMNS(168, 84)
-    OF_COLUMNS(176, 88)
-    OF_COLUMNS(184, 92)
-    OF_COLUMNS(192, 96)
-    OF_COLUMNS(200, 100)
-    OF_COLUMNS(208, 104)
-    OF_COLUMNS(216, 108)
-    OF_COLUMNS(224, 112)
-    OF_COLUMNS(232, 116)
-    OF_COLUMNS(240, 120)
-    OF_COLUMNS(248, 124)
-    OF_COLUMNS(256, 128)
-#undef OF_COLUMNS
+    WIDTHS(X)
+#undef X
 }
 
-// Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x N, both in shared memory at matrix
-// descriptors and with their rows along k (K-major). c has int32 elements, which belong to the lanes as above; sums wrap.
-// N = 64, 128 or 256.
-#define INT_4(j) "+r"(c[j][0]), "+r"(c[j][1]), "+r"(c[j][2]), "+r"(c[j][3])
-#define INT_16(j) INT_4(j), INT_4(j + 1), INT_4(j + 2), INT_4(j + 3)
-#define INT_TO_32 INT_16(0), INT_16(4)
-#define INT_TO_64 INT_TO_32, INT_16(8), INT_16(12)
-#define INT_TO_128 INT_TO_64, INT_16(16), INT_16(20), INT_16(24), INT_16(28)
-__device__ inline void wgmma_mma_async_m64n64k32_s8(int (&c)[8][4], unsigned long long a, unsigned long long b,
-                                                    bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" REGISTERS_32 "}, %32, %33, scale_d;\n}"
-                 : INT_TO_32
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n128k32_s8(int (&c)[16][4], unsigned long long a, unsigned long long b,
-                                                     bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" REGISTERS_64 "}, %64, %65, scale_d;\n}"
-                 : INT_TO_64
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
-
-__device__ inline void wgmma_mma_async_m64n256k32_s8(int (&c)[32][4], unsigned long long a, unsigned long long b,
-                                                     bool scale_d)
-{
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" REGISTERS_128 "}, %128, %129, scale_d;\n}"
-                 : INT_TO_128
-                 : "l"(a), "l"(b), "r"((int)scale_d));
-}
+#undef FOUR
+#define FOUR(j) "+r"(c[j][0]), "+r"(c[j][1]), "+r"(c[j][2]), "+r"(c[j][3])
 
 template <int PENDING, int J> __device__ void wgmma_wait_group(int (&c)[J][4])
 {
-    static_assert(J == 8 || J == 16 || J == 32, "as the products above");
-    if constexpr (J == 8)
-        asm volatile("wgmma.wait_group.sync.aligned %32;" : INT_TO_32 : "n"(PENDING) : "memory");
-    else if constexpr (J == 16)
-        asm volatile("wgmma.wait_group.sync.aligned %64;" : INT_TO_64 : "n"(PENDING) : "memory");
-    else
-        asm volatile("wgmma.wait_group.sync.aligned %128;" : INT_TO_128 : "n"(PENDING) : "memory");
+#define X(N, PENDING_AT, P1, P2, P3, P4, P5) \
+    if constexpr (8 * J == N)                \
+        asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
+    FEW_WIDTHS(X)
+#undef X
 }
 
-#undef INT_TO_128
-#undef INT_TO_64
-#undef INT_TO_32
-#undef INT_16
-#undef INT_4
-#undef REGISTERS_128
-#undef REGISTERS_96
-#undef REGISTERS_64
-#undef REGISTERS_32
-#undef FOUR_TO_128
-#undef FOUR_TO_96
-#undef FOUR_TO_32
-#undef FOUR_TO_16
-#undef ACCUMULATORS
+// int8: a of 64 x 32 and b have their rows along k (K-major). c has int32 elements; sums wrap.
+template <int J>
+__device__ void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
+{
+#define X(N, A, B, SCALE_D, P3, P4, P5)                                                                               \
+    if constexpr (8 * J == N)                                                                                         \
+        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                               \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" SUMS_##N "}, %" #A ", %" #B ", scale_d;\n}" \
+                     : FOURS_##N                                                                                      \
+                     : "l"(a), "l"(b), "r"((int)scale_d));
+    FEW_WIDTHS(X)
+#undef X
+}
+
 #undef FOUR
 
 // Release registers of this warpgroup, or request more: REGISTERS per thread from here on.

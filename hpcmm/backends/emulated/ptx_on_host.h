@@ -1,8 +1,8 @@
 // The functions of hpcmm/kernels/ptx.cuh for the CPU, under the same names; cuda_on_host.h lists the errors that they
 // report.
 //
-// A further instruction is a function here beside the one in ptx.cuh; a further shape or type of wgmma is a line of the
-// table of CUDA_WGMMA below, and a further element type a structure as CudaF16.
+// A further instruction is a function here beside the one in ptx.cuh, and a further element type of wgmma a structure as
+// CudaF16.
 #define PTX_CUH  // replaces ptx.cuh
 #define CUDA_PTX inline __attribute__((always_inline))  // so that the place of a call is that in the kernel
 
@@ -318,31 +318,23 @@ NOT_INSTRUMENTED __attribute__((noinline)) void cuda_wgmma(void *c, const void *
     }
     cuda_warp_exchange(~0u, 0, from);  // keeps `own` of a lane until lane 0 has read it
 }
-// A table of shapes and types: N columns, K terms, the suffix of the function, the element type, how A and B lie.
-#define CUDA_WGMMA(N, K, suffix, T, A, B)                                                                               \
-    static_assert(CUDA_TERMS<T> == K, "32 bytes");                                                                      \
-    CUDA_PTX void wgmma_mma_async_m64n##N##k##K##_##suffix(T::Sum (&c)[N / 8][4], unsigned long long a,                 \
-                                                           unsigned long long b, bool scale_d)                          \
-    {                                                                                                                   \
-        cuda_wgmma<T, N, A, B>(c, nullptr, a, b, scale_d);                                                              \
-    }
-// The same with A in registers of type R, four a lane.
-#define CUDA_WGMMA_REGISTERS(N, K, suffix, T, R, B)                                                                     \
-    static_assert(CUDA_TERMS<T> == K, "32 bytes");                                                                      \
-    CUDA_PTX void wgmma_mma_async_m64n##N##k##K##_##suffix(T::Sum (&c)[N / 8][4], const R (&a)[4],                      \
-                                                           unsigned long long b, bool scale_d)                          \
-    {                                                                                                                   \
-        cuda_wgmma<T, N, K_MAJOR, B>(c, a, 0, b, scale_d);                                                              \
-    }
-CUDA_WGMMA(64, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(128, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(192, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(256, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(64, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(128, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(192, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
-CUDA_WGMMA(256, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
-// The same with both operands transposed, and products that are added to c.
+template <int J> CUDA_PTX void wgmma_mma_async(float (&c)[J][4], const float (&a)[4], unsigned long long b, bool scale_d)
+{
+    cuda_wgmma<CudaTf32, 8 * J, K_MAJOR, K_MAJOR>(c, a, 0, b, scale_d);
+}
+template <int J>
+CUDA_PTX void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
+{
+    cuda_wgmma<CudaS8, 8 * J, K_MAJOR, K_MAJOR>(c, nullptr, a, b, scale_d);
+}
+template <bool BF16, int J>
+CUDA_PTX void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
+{
+    if constexpr (BF16)
+        cuda_wgmma<CudaBf16, 8 * J, K_MAJOR, MN_MAJOR>(c, nullptr, a, b, scale_d);
+    else
+        cuda_wgmma<CudaF16, 8 * J, K_MAJOR, MN_MAJOR>(c, nullptr, a, b, scale_d);
+}
 template <bool BF16, int J>
 CUDA_PTX void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
 {
@@ -351,14 +343,6 @@ CUDA_PTX void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned l
     else
         cuda_wgmma<CudaF16, 8 * J, MN_MAJOR, K_MAJOR>(c, nullptr, a, b, true);
 }
-CUDA_WGMMA(64, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
-CUDA_WGMMA(128, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
-CUDA_WGMMA(256, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
-CUDA_WGMMA_REGISTERS(32, 8, tf32, CudaTf32, float, K_MAJOR)
-CUDA_WGMMA_REGISTERS(64, 8, tf32, CudaTf32, float, K_MAJOR)
-CUDA_WGMMA_REGISTERS(128, 8, tf32, CudaTf32, float, K_MAJOR)
-CUDA_WGMMA_REGISTERS(192, 8, tf32, CudaTf32, float, K_MAJOR)
-CUDA_WGMMA_REGISTERS(256, 8, tf32, CudaTf32, float, K_MAJOR)
 
 CUDA_PTX void wgmma_fence() { cuda_wgmma_fence(); }
 CUDA_PTX void wgmma_commit_group() { cuda_wgmma_commit_group(); }

@@ -49,22 +49,7 @@ __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned
 // Start the product of a warpgroup: 64 x 16 elements of A by 16 x 8 J of B, added to c, or from zero without scale_d.
 template <int J> __device__ void wgmma(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d = true)
 {
-    if constexpr (J == 8 && BFLOAT16)
-        wgmma_mma_async_m64n64k16_bf16(c, a, b, scale_d);
-    else if constexpr (J == 8)
-        wgmma_mma_async_m64n64k16_f16(c, a, b, scale_d);
-    else if constexpr (J == 16 && BFLOAT16)
-        wgmma_mma_async_m64n128k16_bf16(c, a, b, scale_d);
-    else if constexpr (J == 16)
-        wgmma_mma_async_m64n128k16_f16(c, a, b, scale_d);
-    else if constexpr (J == 24 && BFLOAT16)
-        wgmma_mma_async_m64n192k16_bf16(c, a, b, scale_d);
-    else if constexpr (J == 24)
-        wgmma_mma_async_m64n192k16_f16(c, a, b, scale_d);
-    else if constexpr (BFLOAT16)
-        wgmma_mma_async_m64n256k16_bf16(c, a, b, scale_d);
-    else
-        wgmma_mma_async_m64n256k16_f16(c, a, b, scale_d);
+    wgmma_mma_async<BFLOAT16>(c, a, b, scale_d);
 }
 
 // Start the products of 64 x DEPTH elements of A by DEPTH x 8 J of B, in boxes of DEPTH rows. The next descriptors are

@@ -114,12 +114,12 @@ __device__ void multiply(float (&products)[16][4], const Parts &a, const REAL *s
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
-        wgmma_mma_async_m64n128k8_tf32(products, a.small[s], descriptor(big_b + s * 8 * COLUMNS), s > 0);
-        wgmma_mma_async_m64n128k8_tf32(products, a.big[s], descriptor(small_b + s * 8 * COLUMNS), true);
+        wgmma_mma_async(products, a.small[s], descriptor(big_b + s * 8 * COLUMNS), s > 0);
+        wgmma_mma_async(products, a.big[s], descriptor(small_b + s * 8 * COLUMNS), true);
     }
 #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        wgmma_mma_async_m64n128k8_tf32(products, a.big[s], descriptor(big_b + s * 8 * COLUMNS), true);
+        wgmma_mma_async(products, a.big[s], descriptor(big_b + s * 8 * COLUMNS), true);
     wgmma_commit_group();
 }
 

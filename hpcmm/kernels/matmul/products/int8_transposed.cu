@@ -76,17 +76,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         transposed[((size_t)row_of_column(first_column + j) * depth + first) / 4 + lane] = tile[j][(lane + j / 4) % WORDS];
 }
 
-// Start the product of a warpgroup: 64 x 32 elements of A by 32 x 8 J of B's transpose.
-template <int J> __device__ void wgmma_s8(int (&c)[J][4], unsigned long long a, unsigned long long b)
-{
-    if constexpr (J == 8)
-        wgmma_mma_async_m64n64k32_s8(c, a, b, true);
-    else if constexpr (J == 16)
-        wgmma_mma_async_m64n128k32_s8(c, a, b, true);
-    else
-        wgmma_mma_async_m64n256k32_s8(c, a, b, true);
-}
-
 // Copy a box of A by `threads` threads, with zeros outside the matrix. TMA cannot take rows that are not a multiple of
 // 16 bytes.
 __device__ inline void copy_box(unsigned char *box, const signed char *A, int lda, int m, int k, int row, int start,
@@ -162,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 wgmma_fence();
 #pragma unroll
                 for (int q = 0; q < DEPTH; q += 32)
-                    wgmma_s8(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q));
+                    wgmma_mma_async(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q), true);
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
                 if (p > 0)

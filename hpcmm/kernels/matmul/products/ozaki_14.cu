@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     wgmma_fence();
 #pragma unroll
                     for (int q = 0; q < DEPTH; q += 32)
-                        wgmma_mma_async_m64n256k32_s8(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q), true);
+                        wgmma_mma_async(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q), true);
                     wgmma_commit_group();
                     wgmma_wait_group<1>(sums);
                     if (p > first)

@@ -110,21 +110,6 @@ struct Fragments {
     }
 };
 
-// Start the product of a warpgroup: 64 x 8 elements of B's transpose by 8 x 8 J of A's.
-template <int J> __device__ void wgmma_tf32(float (&c)[J][4], const float (&b)[4], unsigned long long a)
-{
-    if constexpr (J == 4)
-        wgmma_mma_async_m64n32k8_tf32(c, b, a, true);
-    else if constexpr (J == 8)
-        wgmma_mma_async_m64n64k8_tf32(c, b, a, true);
-    else if constexpr (J == 16)
-        wgmma_mma_async_m64n128k8_tf32(c, b, a, true);
-    else if constexpr (J == 24)
-        wgmma_mma_async_m64n192k8_tf32(c, b, a, true);
-    else
-        wgmma_mma_async_m64n256k8_tf32(c, b, a, true);
-}
-
 // Start the products of a stage.
 __device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned char *a)
 {
@@ -132,7 +117,7 @@ __device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < DEPTH / 8; ++s)
-        wgmma_tf32(sums, b.of[s], first + s * 32 / 16);  // in units of 16 bytes
+        wgmma_mma_async(sums, b.of[s], first + s * 32 / 16, true);  // in units of 16 bytes
     wgmma_commit_group();
 }
 
