@@ -46,12 +46,6 @@ __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned
     }
 }
 
-// Start the product of a warpgroup: 64 x 16 elements of A by 16 x 8 J of B, added to c, or from zero without scale_d.
-template <int J> __device__ void wgmma(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d = true)
-{
-    wgmma_mma_async<BFLOAT16>(c, a, b, scale_d);
-}
-
 // Start the products of 64 x DEPTH elements of A by DEPTH x 8 J of B, in boxes of DEPTH rows. The next descriptors are
 // sums, in units of 16 bytes: to make each anew would take as long as the product of a narrow tile.
 template <int J> __device__ void multiply(float (&c)[J][4], const unsigned char *a, const unsigned char *b)
@@ -59,7 +53,7 @@ template <int J> __device__ void multiply(float (&c)[J][4], const unsigned char 
     const unsigned long long first_a = descriptor(a), first_b = descriptor(b, DEPTH * ROW_BYTES);
 #pragma unroll
     for (int p = 0; p < DEPTH; p += 16)
-        wgmma(c, first_a + 2 * p / 16, first_b + p * ROW_BYTES / 16);
+        wgmma_mma_async<BFLOAT16>(c, first_a + 2 * p / 16, first_b + p * ROW_BYTES / 16, true);
 }
 
 #endif

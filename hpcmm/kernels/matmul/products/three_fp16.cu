@@ -46,9 +46,9 @@ __device__ inline void multiply_parts(float (&c)[J][4], const unsigned char *a, 
         const auto high_a = descriptor(a + 2 * p), low_a = descriptor(a + 2 * (PART_TERMS + p));
         const auto high_b = descriptor(b + p * ROW_BYTES, B_BOX);
         const auto low_b = descriptor(b + (PART_TERMS + p) * ROW_BYTES, B_BOX);
-        wgmma(c, low_a, high_b, !fresh || p > 0);
-        wgmma(c, high_a, low_b, true);
-        wgmma(c, high_a, high_b, true);
+        wgmma_mma_async<BFLOAT16>(c, low_a, high_b, !fresh || p > 0);
+        wgmma_mma_async<BFLOAT16>(c, high_a, low_b, true);
+        wgmma_mma_async<BFLOAT16>(c, high_a, high_b, true);
     }
 }
 
