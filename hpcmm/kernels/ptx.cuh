@@ -204,19 +204,17 @@ __device__ inline void wgmma_fence()
 //   c[j][0 .. 3]: rows g, g, g + 8, g + 8 in columns 8 j + 2 t, 8 j + 2 t + 1, 8 j + 2 t, 8 j + 2 t + 1
 // b, and a if it is no array, are in shared memory, at matrix descriptors.
 //
-// X has N, and the numbers of the six operands of an asm statement that follow its N / 2 sums.
+// X has N, and the numbers of the operands of an asm statement that follow its N / 2 sums.
+#define WIDTHS(X) \
+    X(8, 4, 5) X(16, 8, 9) X(24, 12, 13) X(32, 16, 17) X(40, 20, 21) X(48, 24, 25) X(56, 28, 29) X(64, 32, 33) \
+    X(72, 36, 37) X(80, 40, 41) X(88, 44, 45) X(96, 48, 49) X(104, 52, 53) X(112, 56, 57) X(120, 60, 61) \
+    X(128, 64, 65) X(136, 68, 69) X(144, 72, 73) X(152, 76, 77) X(160, 80, 81) X(168, 84, 85) X(176, 88, 89) \
+    X(184, 92, 93) X(192, 96, 97) X(200, 100, 101) X(208, 104, 105) X(216, 108, 109) X(224, 112, 113) \
+    X(232, 116, 117) X(240, 120, 121) X(248, 124, 125) X(256, 128, 129)
 #define FEW_WIDTHS(X) \
     X(32, 16, 17, 18, 19, 20, 21) X(64, 32, 33, 34, 35, 36, 37) X(128, 64, 65, 66, 67, 68, 69) \
     X(192, 96, 97, 98, 99, 100, 101) X(256, 128, 129, 130, 131, 132, 133)
-#define WIDTHS(X) \
-    X(8, 4, 5, 6, 7, 8, 9) X(16, 8, 9, 10, 11, 12, 13) X(24, 12, 13, 14, 15, 16, 17) X(32, 16, 17, 18, 19, 20, 21) \
-    X(40, 20, 21, 22, 23, 24, 25) X(48, 24, 25, 26, 27, 28, 29) X(56, 28, 29, 30, 31, 32, 33) X(64, 32, 33, 34, 35, 36, 37) \
-    X(72, 36, 37, 38, 39, 40, 41) X(80, 40, 41, 42, 43, 44, 45) X(88, 44, 45, 46, 47, 48, 49) X(96, 48, 49, 50, 51, 52, 53) \
-    X(104, 52, 53, 54, 55, 56, 57) X(112, 56, 57, 58, 59, 60, 61) X(120, 60, 61, 62, 63, 64, 65) X(128, 64, 65, 66, 67, 68, 69) \
-    X(136, 68, 69, 70, 71, 72, 73) X(144, 72, 73, 74, 75, 76, 77) X(152, 76, 77, 78, 79, 80, 81) X(160, 80, 81, 82, 83, 84, 85) \
-    X(168, 84, 85, 86, 87, 88, 89) X(176, 88, 89, 90, 91, 92, 93) X(184, 92, 93, 94, 95, 96, 97) X(192, 96, 97, 98, 99, 100, 101) \
-    X(200, 100, 101, 102, 103, 104, 105) X(208, 104, 105, 106, 107, 108, 109) X(216, 108, 109, 110, 111, 112, 113) X(224, 112, 113, 114, 115, 116, 117) \
-    X(232, 116, 117, 118, 119, 120, 121) X(240, 120, 121, 122, 123, 124, 125) X(248, 124, 125, 126, 127, 128, 129) X(256, 128, 129, 130, 131, 132, 133)
+// The N / 2 sums of a lane as operands, and their numbers
 #define FOURS_8 FOUR(0)
 #define FOURS_16 FOURS_8, FOUR(1)
 #define FOURS_24 FOURS_16, FOUR(2)
@@ -296,6 +294,7 @@ __device__ void wgmma_mma_async(float (&c)[J][4], const float (&a)[4], unsigned 
                      : FOURS_##N                                                                                  \
                      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),        \
                        "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
+    static_assert(J == 4 || (J % 8 == 0 && J <= 32), "a width above");
     FEW_WIDTHS(X)
 #undef X
 }
@@ -310,13 +309,14 @@ __device__ void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned
                  ", scale_d, 1, 1, 0, 1;\n}"                                                                        \
                  : FOURS_##N                                                                                        \
                  : "l"(a), "l"(b), "r"((int)scale_d))
-#define X(N, A, B, SCALE_D, A3, B4, B5)      \
+#define X(N, A, B, SCALE_D, P3, P4, P5)      \
     if constexpr (8 * J == N) {              \
         if constexpr (BF16)                  \
             OF_TYPE(N, bf16, A, B, SCALE_D); \
         else                                 \
             OF_TYPE(N, f16, A, B, SCALE_D);  \
     }
+    static_assert(J == 4 || (J % 8 == 0 && J <= 32), "a width above");
     FEW_WIDTHS(X)
 #undef X
 #undef OF_TYPE
@@ -331,13 +331,14 @@ __device__ void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned
                  ", 1, 1, 1, 1, 0;"                                                                                 \
                  : FOURS_##N                                                                                        \
                  : "l"(a), "l"(b))
-#define X(N, A, B, P2, P3, P4, P5)  \
+#define X(N, A, B)                  \
     if constexpr (8 * J == N) {     \
         if constexpr (BF16)         \
             OF_TYPE(N, bf16, A, B); \
         else                        \
             OF_TYPE(N, f16, A, B);  \
     }
+    static_assert(J <= 32, "a width above");
     WIDTHS(X)
 #undef X
 #undef OF_TYPE
@@ -353,8 +354,8 @@ __device__ inline void wgmma_commit_group()
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-#define X(N, PENDING_AT, P1, P2, P3, P4, P5) \
-    if constexpr (8 * J == N)                \
+#define X(N, PENDING_AT, P1)  \
+    if constexpr (8 * J == N) \
         asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
     WIDTHS(X)
 #undef X
@@ -368,6 +369,7 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(int (&c)[J][4])
 #define X(N, PENDING_AT, P1, P2, P3, P4, P5) \
     if constexpr (8 * J == N)                \
         asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
+    static_assert(J == 4 || (J % 8 == 0 && J <= 32), "a width above");
     FEW_WIDTHS(X)
 #undef X
 }
@@ -376,12 +378,14 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(int (&c)[J][4])
 template <int J>
 __device__ void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
 {
-#define X(N, A, B, SCALE_D, P3, P4, P5)                                                                               \
-    if constexpr (8 * J == N)                                                                                         \
-        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                               \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" SUMS_##N "}, %" #A ", %" #B ", scale_d;\n}" \
-                     : FOURS_##N                                                                                      \
+#define X(N, A, B, SCALE_D, P3, P4, P5)                                                                       \
+    if constexpr (8 * J == N)                                                                                 \
+        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                       \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" SUMS_##N "}, %" #A ", %" #B     \
+                     ", scale_d;\n}"                                                                          \
+                     : FOURS_##N                                                                              \
                      : "l"(a), "l"(b), "r"((int)scale_d));
+    static_assert(J == 4 || (J % 8 == 0 && J <= 32), "a width above");
     FEW_WIDTHS(X)
 #undef X
 }
