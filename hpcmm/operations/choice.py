@@ -133,38 +133,43 @@ def ranked(task: Task) -> list[Build]:
     """Return the builds of a task by their times as the model and the nearest entries of a table predict them."""
     every = builds(task)
     near = nearest(task) if open_to_times(task.variant, task.dtype) else []
-    times = corrected({build.name: waves.seconds(build.task) for build in every}, near)
+    times = corrected({build.name: waves.seconds(build.task) for build in every}, *near)
     return sorted(every, key=lambda build: times[build.name])
 
 
 Near = list[tuple[float, Mapping[str, float]]]  # weights of shapes, and ``deviations`` at them
 
 
-def corrected(predicted: Mapping[str, float], near: Near) -> dict[str, float]:
+def corrected(predicted: Mapping[str, float], *near: Near) -> dict[str, float]:
     """Return predicted seconds, corrected by the weighted mean of deviations at shapes that are near.
 
-    Builds that tables do not have, such as new ones, are corrected by the lower quartile of the others, so that trials
-    rather have them.
+    The first tables that have a build correct it. Builds that none has, such as new ones, are corrected by the lower
+    quartile of the others, so that trials rather have them.
     """
-    factors = {}
-    for name in predicted:
-        here = [(weight, deviations[name]) for weight, deviations in near if name in deviations]
-        if here:
-            total = sum(weight for weight, _ in here)
-            factors[name] = math.exp(sum(weight * deviation for weight, deviation in here) / total)
+    factors: dict[str, float] = {}
+    for entries in near:
+        for name in predicted.keys() - factors.keys():
+            here = [(weight, deviations[name]) for weight, deviations in entries if name in deviations]
+            if here:
+                total = sum(weight for weight, _ in here)
+                factors[name] = math.exp(sum(weight * deviation for weight, deviation in here) / total)
     usual = sorted(factors.values())[len(factors) // 4] if factors else 1.0
     return {name: seconds * factors.get(name, usual) for name, seconds in predicted.items()}
 
 
-def nearest(task: Task) -> Near:
-    """Return the nearest entries: of the tables of the GPU, or of an H100 if it has none for the type."""
-    of, entries = task, own_entries(task)
-    if not entries:
-        of = replace(task, gpu=tables.REFERENCE.name, multiprocessors=tables.REFERENCE.multiprocessors)
-        of = replace(of, clock=Task.clock, bandwidth=Task.bandwidth)
-        entries = own_entries(of)
+def nearest(task: Task) -> list[Near]:
+    """Return the nearest entries of the tables of the GPU, and of each of the others that correct its model."""
+    found = [_nearest(task)]
+    for (name, sms), clock, bandwidth in tables.REFERENCES:
+        if (name, sms) != (task.gpu, task.multiprocessors):
+            found.append(_nearest(replace(task, gpu=name, multiprocessors=sms, clock=clock, bandwidth=bandwidth)))
+    return list(filter(None, found))
+
+
+def _nearest(task: Task) -> Near:
+    entries = own_entries(task)
     far = sorted((distance(task, entry), number) for number, entry in enumerate(entries))[:NEAREST]
-    return [((1 + distance) ** -2, deviations(of, entries[number])) for distance, number in far]
+    return [((1 + distance) ** -2, deviations(task, entries[number])) for distance, number in far]
 
 
 def own_entries(task: Task) -> list[Entry]:

@@ -64,7 +64,12 @@ class Gpu(NamedTuple):
     multiprocessors: int
 
 
-REFERENCE = Gpu("NVIDIA H100 80GB HBM3", 132)  # its table corrects the model on GPUs without one
+# GPUs whose tables correct the model, in this order, where the tables of a GPU have no times of a build: with their
+# largest SM clock [Hz] and the bandwidth of their memory [B/s]
+REFERENCES = (
+    (Gpu("NVIDIA H200", 132), 1.98e9, 4.81e12),
+    (Gpu("NVIDIA H100 80GB HBM3", 132), 1.98e9, 3.35e12),
+)
 Table = dict[str, list[Entry]]  # by element type
 HEADER = "gpu", "multiprocessors", "trials"  # keys of a file that are no element type; the last one of earlier versions
 TRIAL = "by trial of"  # begins the words for a pick
