@@ -391,6 +391,8 @@ __device__ void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned l
 }
 
 #undef FOUR
+#undef FEW_WIDTHS
+#undef WIDTHS
 
 // Release registers of this warpgroup, or request more: REGISTERS per thread from here on.
 template <int REGISTERS> __device__ void setmaxnreg_dec()

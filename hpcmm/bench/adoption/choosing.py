@@ -97,7 +97,7 @@ def fixed_rows(source: Source, function: Function) -> list[str]:
 
 
 def candidates(source: Source, device: Device) -> list[Function]:
-    """Return the functions with the arguments of an operation, except those that another such function calls."""
+    """Return the functions whose parameters suit an operation; omit helpers that another of them calls."""
     able = [each for each in functions_of(source, device) if kinds(source, each, device)]
     if len(able) < 2:
         return able

@@ -6,8 +6,7 @@
 // rows, a multiple of 8 that follows from m, n and the SM count. After the steps of k, the ring of stages holds the tile
 // of C: the old one arrives while the last products are computed, stmatrix transposes the sums of a warp back into it,
 // and TMA writes it to C while the next tile is computed. A first launch aligns rows of A and B that TMA cannot take, as
-// for split_k_wgmma. Runs on compute capability 9.0 only. Limit: small tiles move more bytes to and from shared memory
-// for each product.
+// for split_k_wgmma. Runs on compute capability 9.0 only. Limit: small tiles load more of A and B for each product.
 //
 // hpcmm:
 //   operation: matmul
