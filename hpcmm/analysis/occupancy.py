@@ -13,8 +13,8 @@ from hpcmm.model import HpcmmError, Task
 from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
-from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import OverC, Staged
+from hpcmm.operations import OPERATIONS, choice
+from hpcmm.operations.blocks import OverC
 from hpcmm.store import DIMENSIONS
 
 # Resources that may limit the blocks per SM -> the column of the limit
@@ -42,22 +42,33 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def task_of(row: Mapping[str, Any], multiprocessors: float) -> Task | None:
-    """Return the task of a point, on a GPU with so many multiprocessors; None if its rung was removed since."""
+    """Return the task of a point, with the build that ran, on a GPU with so many multiprocessors.
+
+    None if the rung or the build was removed since.
+    """
     operation = OPERATIONS[row["operation"]]
     variant = operation.find(row["variant"])
     shape = tuple(int(row[name]) for name in operation.dimensions)
     scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
     sms = int(multiprocessors)
-    return Task(operation, variant, shape, row["dtype"], scalars, int(row["tile"]), sms) if variant else None
+    if variant is None:
+        return None
+    return choice.measured(Task(operation, variant, shape, row["dtype"], scalars, int(row["tile"]), sms), row["pick"])
 
 
-def _staged(row: Mapping[str, Any]) -> Staged | None:
-    """Return the tile that a block of this kernel stages at a time; None without shared memory, or if unknown."""
+def _of_phase(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what ``resources`` tells about a phase of a product; nothing if the tile is not known."""
     with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
-        task = task_of(row, row["multiprocessors"])
-        task = task and task.picked
-        return task.geometry.phase(task) if task and isinstance(task.geometry, OverC) else None
-    return None
+        if task := task_of(row, row["multiprocessors"]):
+            staged = task.geometry.phase(task) if isinstance(task.geometry, OverC) else None
+            loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
+            delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
+            pending = loads * row["resident_blocks"] * (1 if staged else row["block_x"] * row["block_y"])
+            return {
+                **{"phase_loads": loads, "phase_flops": flops, "pending_loads": pending},
+                "bound_flops_per_second": delivered * flops / loads,
+            }
+    return {}
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,10 +83,5 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
         **dict.fromkeys(("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second"), np.nan),
     }
     if OPERATIONS[row["operation"]].dimensions == DIMENSIONS:
-        staged = _staged(row)
-        loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
-        delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
-        pending = loads * row["resident_blocks"] * (1 if staged else row["block_x"] * row["block_y"])
-        occupied |= {"phase_loads": loads, "phase_flops": flops, "pending_loads": pending}
-        occupied["bound_flops_per_second"] = delivered * flops / loads
+        occupied |= _of_phase(row)
     return occupied

@@ -131,7 +131,7 @@ class Known:
         """Collect the resources and counters of a timings file; ``frame`` is ``measurements(columns)``."""
         rows = points(frame)
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
-        names = [*COUNTED, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
+        names = [*COUNTED, "ranks", "variant", "tile", "pick", "multiprocessors", *dimensions(), *RESOURCES]
         resources = {values(row, (*COUNTED, "ranks", *dimensions())): row for row in row_dicts(rows[names])}
         profiled = profiles(columns).sort_values(list(dimensions()), kind="stable")  # the largest size counts
         counters = {values(row, COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
@@ -177,12 +177,13 @@ class Known:
         if not (threads > 0 and blocks > 0):
             return {}
         found = {**{name: kernel[name] for name in RESOURCES}, **occupied, "threads": threads}
-        task = occupancy.task_of(row, kernel["multiprocessors"])
         first, *others = OPERATIONS[row["operation"]].dimensions
-        if task and isinstance(task.geometry, OverC):
+        if others:
             with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
-                found["elements_per_thread"] = math.prod(task.geometry.covered(task)) / threads
-        elif not others:
+                task = occupancy.task_of(kernel, kernel["multiprocessors"])
+                if task and isinstance(task.geometry, OverC):
+                    found["elements_per_thread"] = math.prod(task.geometry.covered(task)) / threads
+        else:
             found["elements_per_thread"] = max(1.0, row[first] / (blocks * threads * row["ranks"]))
         waves = blocks / (kernel["resident_blocks"] * self._multiprocessors(row) or math.nan)
         return found | ({"filled": waves / math.ceil(waves)} if waves > 0 else {})

@@ -53,6 +53,15 @@ def builds(task: Task) -> list[Build]:
     return suited or every
 
 
+def measured(task: Task, pick: str) -> Task | None:
+    """Return the task that always runs the build of a recorded pick; None if there is no such build any more."""
+    if not open_to_times(task.variant, task.dtype):
+        return task
+    name = pick.partition(", by ")[0]
+    name = name if task.variant.picks else f"{task.variant.name}, {name}"
+    return next((build.task for build in builds(task) if build.name == name), None)
+
+
 class Chosen(NamedTuple):
     """A build, and what chose it, in words for the pick; empty for the model."""
 
