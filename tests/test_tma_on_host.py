@@ -213,6 +213,7 @@ DMMA_TILES = [  # with one team, two and three; with one slice, two and four, an
     [24, 96, 24, 48, 2, 2, 4],
     [16, 64, 16, 32, 2, 3, 4],
     [24, 32, 24, 32, 4, 1, 4],
+    [48, 48, 24, 48, 2, 1, 4],
 ]
 
 

@@ -6,7 +6,7 @@
 // its own fills. While one team writes a tile, the others keep the tensor cores busy. More teams also share out C more
 // evenly. The host picks the tile by the shape. Smaller tiles per warp would read each operand more often. So the warps
 // of a small tile form SLICES slices: each slice covers the whole tile, the slices take turns at the stages, and they
-// add up their sums in shared memory.
+// add up their sums in shared memory. A product with about one tile for each SM has a single team of two slices.
 //
 // A lane reads its operands 16 bytes at a time. For these to be neighbouring registers of an instruction, the rung
 // computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The
@@ -25,6 +25,7 @@
 //   dtypes: [float64]
 //   architecture: sm_90a
 
+#include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
@@ -345,13 +346,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         setmaxnreg_dec<40>();
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
-        if (by_tma ? elected : loads)
+        const int lane = threadIdx.x % PRODUCERS, together = by_tma ? 32 : PRODUCERS;
+        if (loads && lane < together)
 #pragma unroll 1
             for (int i = first; i < tiles; i += stride) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int start = 0; start < k; start += DEPTH) {
+                for (int start = elected || !by_tma ? 0 : k; start < k; start += DEPTH) {
                     mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
                     unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
                     unsigned long long *const full = &ring.full[ring.place];
@@ -373,6 +375,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                         ++pending;
                     }
                     ring.advance(1);
+                }
+                if (beta != 0) {
+                    __syncwarp();  // the loads of A and B have started, which those of C would delay
+                    prefetch_tile(C, ldc, m, n, row, column, ROWS, lane, together);
                 }
             }
         cp_async_wait_group<0>();
