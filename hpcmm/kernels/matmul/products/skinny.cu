@@ -271,7 +271,7 @@ __device__ void sync_slice()
 }
 
 extern "C" __global__ void
-#if PARTS > 1  // a cluster of one block takes longer
+#if PARTS > 1
     __cluster_dims__(1, 1, PARTS)
 #endif
     __launch_bounds__(BLOCK, RESIDENT)
