@@ -47,7 +47,7 @@ def points(folder: Path) -> pd.DataFrame:
     frame = analysis.points(analysis.measurements(store.read(folder / FILE)))
     rows = frame[(frame["role"] == "rung") & (frame["result"] == "PASS")]
     places = {sweep: i for i, sweep in enumerate(SWEEPS)}
-    return rows.assign(place=rows["sweep"].map(places)).sort_values(["place", "m", "n", "k"])
+    return rows.assign(place=rows["sweep"].map(places)).sort_values(["place", "dtype", "m", "n", "k"])
 
 
 def section(folder: Path, table: Callable) -> str:
