@@ -21,7 +21,7 @@ from hpcmm.operations.tables import Entry
 
 MATMUL = OPERATIONS["matmul"]
 BEST = MATMUL.variant("best")
-H100 = "NVIDIA H100 80GB HBM3"
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 TYPES = ("float32", "float64", "bfloat16")
 shapes = st.tuples(*[st.integers(1, 20000) | st.integers(1, 200).map(lambda size: 64 * size)] * 3)
 
@@ -38,8 +38,8 @@ def home(monkeypatch, tmp_path):
     return tmp_path
 
 
-def entries(dtype: str) -> list[Entry]:
-    return tables.read(tables.FOLDER / tables.file_of(H100))[dtype]
+def entries(dtype: str, gpu: str = H100) -> list[Entry]:
+    return tables.read(tables.FOLDER / tables.file_of(gpu))[dtype]
 
 
 @pytest.mark.parametrize("dtype", [*TYPES, "float16"])
@@ -51,15 +51,18 @@ def test_a_shape_has_one_build_whatever_alpha(dtype, shape, beta):
     assert asked.pick.removesuffix(", by table") in {each.name for each in builds(asked)}
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_a_measured_shape_has_its_fastest_build(dtype):
-    for entry in entries(dtype)[:60]:
-        asked = task(entry.shape, dtype, entry.beta)
-        if all(entry.knows(each.name) for each in builds(asked)):
+@pytest.mark.parametrize(("dtype", "card"), [("float32", H100), ("float64", H100), ("bfloat16", H200)])
+def test_a_measured_shape_has_its_fastest_build(dtype, card):
+    decided = set()
+    for entry in entries(dtype, card)[:60]:
+        asked = task(entry.shape, dtype, entry.beta, card)
+        if all(entry.knows(each.name) for each in choice.ranked(asked)[: choice.TRIED]):
             assert entry.seconds[asked.pick.removesuffix(", by table")] == entry.least
             assert asked.pick.endswith(", by table") and not choice.undecided(asked)
         else:
             assert "by table" not in asked.pick and choice.undecided(asked)
+        decided.add(asked.pick.endswith(", by table"))
+    assert decided == {True, False}
 
 
 def test_the_model_has_at_most_ten_constants():
@@ -132,8 +135,8 @@ def losses(dtype: str, monkeypatch) -> dict[str, tuple[float, float]]:
 def test_a_gpu_without_a_table_takes_the_deviations_of_an_h200_and_an_h100():
     shape = (777, 1000, 333)
     assert task(shape, gpu="NVIDIA GH200 480GB").pick == task(shape, gpu="").pick
-    assert choice.nearest(task(shape, gpu="NVIDIA H200", sms=78)) == choice.nearest(task(shape, gpu="", sms=132))
-    of_h200 = task(shape, "float64", gpu="NVIDIA H200")  # its table has no float64
+    assert choice.nearest(task(shape, gpu=H200, sms=78)) == choice.nearest(task(shape, gpu="", sms=132))
+    of_h200 = task(shape, "float64", gpu=H200)  # its table has no float64
     assert choice.nearest(of_h200) == choice.nearest(task(shape, "float64", gpu=""))
 
 
@@ -174,10 +177,10 @@ def test_the_first_tables_that_have_a_build_correct_it():
 @pytest.mark.slow
 def test_on_other_gpus_a_trial_finds_nearly_the_fastest_build_too(monkeypatch):
     """By the times of an H200 at shapes that are left out of its table; an H100 has times of fewer rungs."""
-    every, left_out = tables.read(tables.FOLDER / tables.file_of("NVIDIA H200"))["bfloat16"], ()
+    every, left_out = entries("bfloat16", H200), ()
     known = choice.own_entries
     monkeypatch.setattr(choice, "own_entries", lambda of: [each for each in known(of) if each.shape != left_out])
-    for gpu in ("NVIDIA H100 80GB HBM3", "A GPU without a table", "NVIDIA H200"):
+    for gpu in (H100, "A GPU without a table", H200):
         found = []
         for entry in every[::3]:
             left_out = entry.shape
@@ -188,16 +191,25 @@ def test_on_other_gpus_a_trial_finds_nearly_the_fastest_build_too(monkeypatch):
 
 def test_a_build_of_which_nothing_is_known_is_not_corrected_and_has_to_be_tried():
     """As one that was added after the table was written."""
-    every, stream = [each.name for each in builds(task((512, 512, 512)))], "stream_k_fma, 128x128, slices 2"
-    entry = Entry((512, 512, 512), 0.0, {stream: 1e-6}, set(every) - {stream, "large_thread_tile"})
+    new, stream = "split_k, 64x64, slices 4, parts 2", "stream_k_fma, 128x128, slices 2"
+    every = [each.name for each in builds(task((512, 512, 512)))]
+    entry = Entry((512, 512, 512), 0.0, {stream: 1e-6}, set(every) - {stream, new})
     found = choice.deviations(task((512, 512, 512), sms=131), entry)
-    assert "large_thread_tile" not in found and stream in found
+    assert new not in found and stream in found
     tables.add("A GPU", 132, {"float32": [entry]})
     asked = task((512, 512, 512), gpu="A GPU")
     assert choice.undecided(asked)
     whole = Entry((512, 512, 512), 0.0, {stream: 1e-6}, set(every) - {stream})
     tables.add("A GPU", 132, {"float32": [whole]})
     assert asked.pick == f"{stream}, by table" and not choice.undecided(asked)
+
+
+def test_a_table_that_lacks_builds_that_a_trial_would_not_run_decides():
+    every = [each.name for each in choice.ranked(task((512, 512, 512), gpu="A GPU"))]
+    seconds = dict.fromkeys(every[:-1], 2e-6) | {every[3]: 1e-6}
+    tables.add("A GPU", 132, {"float32": [Entry((512, 512, 512), 0.0, seconds)]})
+    asked = task((512, 512, 512), gpu="A GPU")
+    assert asked.pick == f"{every[3]}, by table" and not choice.undecided(asked)
 
 
 # --- tables --------------------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def _choose(task: Task, trial: Trial | None) -> Chosen:
         for entry in own_entries(task):
             times = {name: entry.seconds[name] for name in by_name if name in entry.seconds}
             here = entry.shape == task.shape and bool(entry.beta) == reads_c(task)
-            if here and times and all(map(entry.knows, by_name)):
+            if here and times and all(entry.knows(build.name) for build in ranked(task)[:TRIED]):  # a trial adds none
                 return Chosen(by_name[min(times, key=times.__getitem__)], "by table")
         if trial and trial.of == len(every) and trial.name in by_name:
             return Chosen(by_name[trial.name], f"{tables.TRIAL} {trial.tried}" + ("" if trial.kept else ", not kept"))
