@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from yaml import YAMLError
 
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, Task
 from hpcmm.model.records import trusted
 from hpcmm.system import files
 
@@ -68,7 +68,7 @@ class Gpu(NamedTuple):
 # largest SM clock [Hz] and the bandwidth of their memory [B/s]
 REFERENCES = (
     (Gpu("NVIDIA H200", 132), 1.98e9, 4.81e12),
-    (Gpu("NVIDIA H100 80GB HBM3", 132), 1.98e9, 3.35e12),
+    (Gpu("NVIDIA H100 80GB HBM3", 132), Task.clock, Task.bandwidth),
 )
 Table = dict[str, list[Entry]]  # by element type
 HEADER = "gpu", "multiprocessors", "trials"  # keys of a file that are no element type; the last one of earlier versions

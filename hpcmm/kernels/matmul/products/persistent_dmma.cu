@@ -377,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     ring.advance(1);
                 }
                 if (beta != 0) {
-                    __syncwarp();  // the loads of A and B have started, which those of C would delay
+                    __syncwarp();  // A and B first: earlier prefetches of C would delay their loads
                     prefetch_tile(C, ldc, m, n, row, column, ROWS, lane, together);
                 }
             }

@@ -85,11 +85,7 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
                          alpha, total[i], beta, before[i]);
 }
 
-extern "C" __global__ void
-#if PARTS > 1
-    __cluster_dims__(1, 1, PARTS)
-#endif
-    __launch_bounds__(BLOCK, 1)
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {

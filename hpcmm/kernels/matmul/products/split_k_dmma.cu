@@ -404,11 +404,7 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     }
 }
 
-extern "C" __global__ void
-#if PARTS > 1
-    __cluster_dims__(1, 1, PARTS)
-#endif
-    __launch_bounds__(BLOCK, RESIDENT)
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     extern __shared__ __align__(128) REAL shared[];
