@@ -12,6 +12,12 @@ __device__ inline void add_u32(unsigned &sum, unsigned term)
     asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
 }
 
+// x = x, here: the compiler does not move the computation of x into a branch that uses it.
+__device__ inline void mov_f64(double &x)
+{
+    asm volatile("mov.f64 %0, %0;" : "+d"(x));
+}
+
 // Return four of the bytes of low (0 to 3) and high (4 to 7), selected by the lowest four digits of the selector.
 // __byte_perm clears the fourth bit of each digit first, which is another instruction.
 __device__ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)

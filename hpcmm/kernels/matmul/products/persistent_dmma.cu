@@ -228,35 +228,39 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
     multiply_column(J - 1);
 }
 
-// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane,
-// every slice adds up the sums of one, which go through `exchange`. beta = 0: C is not read.
-__device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
-                         REAL beta, REAL *C, int ldc, int first_row, int first_column, int team)
+// C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every slice
+// adds up the sums of one, which go through `exchange`. C is not read if beta is 0. PAIRS: its pairs of elements are
+// aligned, and none is divided by an edge. There are no branches, so the compiler starts many loads at a time, and has
+// the products with alpha and beta of several rows follow each other: each time that a warp comes to such a product, it
+// waits for the pipe, which the tensor cores share.
+template <bool PAIRS>
+__device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
+                           REAL beta, bool reads, REAL *C, int ldc, int first_row, int first_column, int team)
 {
-    constexpr int THREADS = SLICE_WARPS * 32;
+    constexpr int THREADS = SLICE_WARPS * 32, ACCESSES = PAIRS ? 1 : 2;  // of a pair
     Pair *const own = exchange + (threadIdx.x - 128) % THREADS;
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
-    const auto row_of = [&](int part) {
-        const int r = part + (SLICES > 1 ? warp.slice : 0);
-        return r < 2 * I ? first_row + warp.y + r / 2 * 8 + r % 2 * 4 + t : m;
+    const int slice = SLICES > 1 ? warp.slice : 0;
+    const int y = first_row + warp.y + threadIdx.x % 4, x = first_column + warp.x + threadIdx.x % 32 / 4 * 2;
+    // Call `access` with each element or pair of row `part`, its address, and whether it is in the first `rows` rows of C.
+    const auto each = [&](int part, int rows, const auto &access) {
+        const int row = y + part / 2 * 8 + part % 2 * 4;
+        const bool exists = row < rows && (2 * I % SLICES == 0 || part < 2 * I);
+        REAL *const from = C + (size_t)row * ldc;
+#pragma unroll
+        for (int j = 0; j < J; ++j)
+#pragma unroll
+            for (int e = 0; e < ACCESSES; ++e)
+                access(j, e, from + x + j * 16 + e, exists && x + j * 16 + e < n);
     };
     Pair buffers[BUFFERS][J] = {};  // of rows of C, which are loaded BUFFERS - 1 rows ahead
-    const auto load = [&](int part) {
-        const int row = row_of(part);
-        const REAL *const source = C + (size_t)row * ldc;
-        Pair(&before)[J] = buffers[part / SLICES % BUFFERS];
-#pragma unroll
-        for (int j = 0; j < J; ++j) {
-            const int column = first_column + warp.x + j * 16 + 2 * g;
-            if (beta != 0 && row < m && vectors && column + 1 < n)
-                before[j] = *(const Pair *)(source + column);
-            else
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (beta != 0 && row < m && column + e < n)
-                        before[j].of[e] = source[column + e];
-        }
+    const auto load = [&](int first_part) {
+        Pair(&before)[J] = buffers[first_part / SLICES % BUFFERS];
+        each(first_part + slice, reads ? m : 0, [&](int j, int e, const REAL *at, bool exists) {
+            if (exists && PAIRS)
+                before[j] = *(const Pair *)at;
+            else if (exists)
+                before[j].of[e] = *at;
+        });
     };
 #pragma unroll
     for (int part = 0; part < min((BUFFERS - 1) * SLICES, 2 * I); part += SLICES)
@@ -276,14 +280,12 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
     }
 #pragma unroll
     for (int part = 0; part < 2 * I; part += SLICES) {
-        const int r = part + (SLICES > 1 ? warp.slice : 0), row = row_of(part);
-        REAL *const target = C + (size_t)row * ldc;
         Pair(&before)[J] = buffers[part / SLICES % BUFFERS];
         if (part + (BUFFERS - 1) * SLICES < 2 * I)
             load(part + (BUFFERS - 1) * SLICES);
+        Pair results[J];
 #pragma unroll
         for (int j = 0; j < J; ++j) {
-            const int column = first_column + warp.x + j * 16 + 2 * g;
             Pair sum = pair_of(sums, part, j);
 #pragma unroll
             for (int s = 1; s < SLICES; ++s) {
@@ -292,21 +294,22 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
             }
 #pragma unroll
             for (int s = 0; s < SLICES - 1; ++s) {
-                const Pair other = own[((min(r, 2 * I - 1) * J + j) * (SLICES - 1) + s) * THREADS];
+                const Pair other = own[((min(part + slice, 2 * I - 1) * J + j) * (SLICES - 1) + s) * THREADS];
                 sum.of[0] += other.of[0];
                 sum.of[1] += other.of[1];
             }
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                sum.of[e] = alpha * sum.of[e] + beta * before[j].of[e];
-            if (row < m && vectors && column + 1 < n)
-                *(Pair *)(target + column) = sum;
-            else
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (row < m && column + e < n)
-                        target[column + e] = sum.of[e];
+            for (int e = 0; e < 2; ++e) {
+                results[j].of[e] = fma(beta, before[j].of[e], alpha * sum.of[e]);
+                mov_f64(results[j].of[e]);  // here, and not in a branch for the store
+            }
         }
+        each(part + slice, m, [&](int j, int e, REAL *at, bool exists) {
+            if (exists && PAIRS)
+                *(Pair *)at = results[j];
+            else if (exists)
+                *at = results[j].of[e];
+        });
     }
 }
 
@@ -339,6 +342,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0; a comparison of REAL waits for a pipe
+    const bool pairs = (ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
     const int first = blockIdx.x + team * gridDim.x, stride = TEAMS * gridDim.x;  // tiles of this team
     if (produces) {
         if (COPIED)
@@ -376,7 +381,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     }
                     ring.advance(1);
                 }
-                if (beta != 0) {
+                if (reads) {
                     __syncwarp();  // A and B first: earlier prefetches of C would delay their loads
                     prefetch_tile(C, ldc, m, n, row, column, ROWS, lane, together);
                 }
@@ -398,7 +403,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             const int count = (int)(end - next + SLICES - 1) / SLICES;
             multiply_stages(sums, ring, warp, count);
             next += count * SLICES;
-            epilogue(sums, warp, (Pair *)exchange, m, n, alpha, beta, C, ldc, tile.y * ROWS, tile.x * COLUMNS, team);
+            const auto store = [&](auto store_this) {
+                store_this(sums, warp, (Pair *)exchange, m, n, alpha, beta, reads, C, ldc, tile.y * ROWS, tile.x * COLUMNS, team);
+            };
+            if (pairs)
+                store(store_tile<true>);
+            else
+                store(store_tile<false>);
         }
     }
 }
