@@ -13,9 +13,14 @@ __device__ inline void add_u32(unsigned &sum, unsigned term)
 }
 
 // x = x, here: the compiler does not move the computation of x into a branch that uses it.
-__device__ inline void mov_f64(double &x)
+__device__ inline void mov(double &x)
 {
     asm volatile("mov.f64 %0, %0;" : "+d"(x));
+}
+
+__device__ inline void mov(float &x)
+{
+    asm volatile("mov.f32 %0, %0;" : "+f"(x));
 }
 
 // Return four of the bytes of low (0 to 3) and high (4 to 7), selected by the lowest four digits of the selector.

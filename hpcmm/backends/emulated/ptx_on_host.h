@@ -9,7 +9,8 @@
 namespace ptx {
 
 inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
-inline void mov_f64(double &) {}
+inline void mov(double &) {}
+inline void mov(float &) {}
 inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector) { return __byte_perm(low, high, selector); }
 
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)

@@ -59,50 +59,53 @@ template <class Add> __device__ void for_each_product(Add add)
 
 // Epilogue: C = alpha sums + beta C, for a lane's elements of the block's tile at `first_row` and `first_column`. y and
 // x are the position of its warp's tile there, g and t the numbers of its group of four lanes and of the lane in the
-// group. C is read before it is written, two rows of each product at a time. The compiler cannot reorder the accesses
-// itself, because a store might alias the next load. `pairs`: the block's tile is inside C, and neighbours can be
-// accessed together.
+// group. `reads`: beta is not 0, so C is read: before it is written, two rows of each product at a time. The compiler
+// cannot reorder the accesses itself, because a store might alias the next load. The products with alpha and beta are
+// not in the branches of the stores: in float64, a warp waits for the pipe of the tensor cores each time that it comes
+// to some. PAIRS: the block's tile is inside C, and neighbours can be accessed together.
+template <bool PAIRS>
 __device__ inline void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta,
-                                REAL *C, int ldc, int first_row, int first_column, int y, int x, int g, int t,
-                                bool pairs)
+                                bool reads, REAL *C, int ldc, int first_row, int first_column, int y, int x, int g,
+                                int t)
 {
 #pragma unroll
     for (int i = 0; i < MMA_ROWS; ++i) {
-        Pair before[MMA_COLUMNS][2] = {};
+        // Call `access` with each row h of each product j: the address of its pair, and whether its elements exist.
+        const auto each = [&](bool any, const auto &access) {
+#pragma unroll
+            for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const int row = first_row + y + g + row_of(i, 2 * h);
+                    const int column = first_column + x + 2 * t + column_of(j, 0), left = any && row < m ? n - column : 0;
+                    access(j, h, C + (size_t)row * ldc + column, any && PAIRS ? 2 : left);
+                }
+        };
+        Pair pairs[MMA_COLUMNS][2] = {};
+        each(reads, [&](int j, int h, const REAL *at, int exist) {
+            if (PAIRS && exist > 0)
+                pairs[j][h] = *(const Pair *)at;
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (!PAIRS && exist > e)
+                    pairs[j][h].of[e] = at[e];
+        });
 #pragma unroll
         for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + y + g + row_of(i, 2 * h);
-                const int column = first_column + x + 2 * t + column_of(j, 0);
-                const REAL *const source = C + (size_t)row * ldc + column;
-                if (beta != 0 && pairs)  // beta = 0: C is not read
-                    before[j][h] = *(const Pair *)source;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (beta != 0 && row < m && column + e < n)
-                            before[j][h].of[e] = source[e];
+            for (int e = 0; e < 4; ++e) {
+                REAL &element = pairs[j][e / 2].of[e % 2];
+                element = alpha * sums[i][j][e] + beta * element;
+                mov(element);
             }
+        each(true, [&](int j, int h, REAL *at, int exist) {
+            if (PAIRS)
+                *(Pair *)at = pairs[j][h];
 #pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + y + g + row_of(i, 2 * h);
-                const int column = first_column + x + 2 * t + column_of(j, 0);
-                REAL *const target = C + (size_t)row * ldc + column;
-                Pair sum;
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    sum.of[e] = alpha * sums[i][j][2 * h + e] + beta * before[j][h].of[e];
-                if (pairs)
-                    *(Pair *)target = sum;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (row < m && column + e < n)
-                            target[e] = sum.of[e];
-            }
+            for (int e = 0; e < 2; ++e)
+                if (!PAIRS && exist > e)
+                    at[e] = pairs[j][h].of[e];
+        });
     }
 }
 

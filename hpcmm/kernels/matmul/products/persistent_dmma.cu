@@ -301,7 +301,7 @@ __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 results[j].of[e] = fma(beta, before[j].of[e], alpha * sum.of[e]);
-                mov_f64(results[j].of[e]);  // here, and not in a branch for the store
+                mov(results[j].of[e]);  // here, and not in a branch for the store
             }
         }
         each(part + slice, m, [&](int j, int e, REAL *at, bool exists) {

@@ -281,87 +281,70 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     }
 };
 
-// Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
-//
-// If C is not aligned, lanes g and g ^ 1 exchange an element of their pairs, so that the eight lanes of a row access
-// neighbours: half as many sectors of the L2 cache. Fragments are then elements g and 8 + g of 16 columns.
-struct Result {
+// Access to C. PAIRS: its pairs of elements are aligned, and none is divided by an edge. If not, lanes g and g ^ 1
+// exchange an element of their pairs, so that the eight lanes of a row access neighbours: half as many sectors of the
+// L2 cache. Fragments are then elements g and 8 + g of 16 columns.
+template <bool PAIRS> struct Result {
     REAL *C;
     int m, n, ldc;
-    bool vectors;
 
-    __device__ Result(REAL *C, int m, int n, int ldc)
-        : C(C), m(m), n(n), ldc(ldc), vectors(ldc % 2 == 0 && (size_t)C % 16 == 0)
+    // Call `access` with the addresses of the elements, or of the pair, of the fragment at `row` and `column`, and
+    // whether they are in the first `rows` rows of C.
+    template <class Access> __device__ void each(int row, int column, int rows, Access access) const
     {
-    }
-    // The column of element e of a fragment at `column`.
-    __device__ int column_of(int column, int e) const
-    {
-        const int g = threadIdx.x % 32 / 4;
-        return vectors ? column + e : column - (g / 2 + g % 2 * 4) * 2 + 8 * e + g;
-    }
-    __device__ Pair load(int row, int column) const
-    {
-        const REAL *const source = C + (size_t)row * ldc;
-        Pair v = {};
-        if (row < m && vectors && column + 1 < n)
-            v = *(const Pair *)(source + column);
-        else if (row < m)
+        const int g = threadIdx.x % 32 / 4, first = PAIRS ? column : column - (g / 2 + g % 2 * 4) * 2 + g;
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (column_of(column, e) < n)
-                    v.of[e] = source[column_of(column, e)];
+        for (int e = 0; e < (PAIRS ? 1 : 2); ++e)
+            access(e, C + (size_t)row * ldc + first + 8 * e, row < rows && first + 8 * e < n);
+    }
+    __device__ Pair load(int row, int column, bool reads) const
+    {
+        Pair v = {};
+        each(row, column, reads ? m : 0, [&](int e, const REAL *at, bool exists) {
+            if (PAIRS && exists)
+                v = *(const Pair *)at;
+            else if (exists)
+                v.of[e] = *at;
+        });
         return v;
     }
-    // Store alpha sum + beta C; `before` is from `load`. Called by all lanes of a warp.
+    // Store alpha sum + beta C; `before` is from `load`. Called by all lanes of a warp. The products are not in the
+    // branch of the store: a warp waits for the pipe of the tensor cores each time that it comes to some.
     __device__ void store(int row, int column, REAL alpha, Pair sum, REAL beta, const Pair &before) const
     {
-        if (!vectors) {
+        if (!PAIRS) {
             const bool odd = threadIdx.x & 4;
             const REAL other = __shfl_xor_sync(~0u, odd ? sum.of[0] : sum.of[1], 4);
             sum = {odd ? other : sum.of[0], odd ? sum.of[1] : other};
         }
-        REAL *const target = C + (size_t)row * ldc;
-        Pair v;
 #pragma unroll
-        for (int e = 0; e < 2; ++e)
-            v.of[e] = alpha * sum.of[e] + beta * before.of[e];
-        if (row < m && vectors && column + 1 < n)
-            *(Pair *)(target + column) = v;
-        else if (row < m)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (column_of(column, e) < n)
-                    target[column_of(column, e)] = v.of[e];
+        for (int e = 0; e < 2; ++e) {
+            sum.of[e] = alpha * sum.of[e] + beta * before.of[e];
+            mov(sum.of[e]);
+        }
+        each(row, column, m, [&](int e, REAL *at, bool exists) {
+            if (PAIRS && exists)
+                *(Pair *)at = sum;
+            else if (exists)
+                *at = sum.of[e];
+        });
     }
 };
 
-template <int E>
-__device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-                        REAL beta, REAL *C, int ldc)
+// Add up the sums of the slices and of the cluster's blocks, and store C. The block of rank `rank` adds up fragments
+// rank, rank + PARTS, ... of each thread. The first fragments of C are read before the other blocks arrive.
+template <bool PAIRS, int E>
+__device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_row, int first_column, REAL alpha,
+                       REAL beta, const Result<PAIRS> &result)
 {
-    if (PARTS > 1)
-        barrier_cluster_arrive();  // this block has started
-    int2 at = make_int2(blockIdx.x, blockIdx.y);
-    if (gridDim.y > GROUP_ROWS && gridDim.x > GROUP_ROWS)
-        at = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
-    const int rank = blockIdx.z, first_row = at.y * ROWS, first_column = at.x * COLUMNS;
-    const int stages = (k + DEPTH - 1) / DEPTH;
-    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
-    Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
-    tile.mainloop(to - from);
-
-    // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. The first fragments of C are
-    // read before the other blocks arrive.
-    const Result result(C, m, n, ldc);
+    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     Pair before[PASS_FRAGMENTS] = {};
     auto load = [&](int first) {
-        if (beta != 0)
 #pragma unroll
-            for (int i = 0; i < PASS_FRAGMENTS; ++i)
-                if ((first + i) * PARTS + rank < OWN_FRAGMENTS)
-                    before[i] = result.load(first_row + tile.row_of((first + i) * PARTS + rank),
-                                            first_column + tile.column_of((first + i) * PARTS + rank));
+        for (int i = 0; i < PASS_FRAGMENTS; ++i)
+            if ((first + i) * PARTS + rank < OWN_FRAGMENTS)
+                before[i] = result.load(first_row + tile.row_of((first + i) * PARTS + rank),
+                                        first_column + tile.column_of((first + i) * PARTS + rank), reads);
     };
     load(0);
     Pair sums[OWN_FRAGMENTS];
@@ -402,6 +385,26 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
             result.store(first_row + tile.row_of(f), first_column + tile.column_of(f), alpha, total, beta, before[i]);
         }
     }
+}
+
+template <int E>
+__device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+                        REAL beta, REAL *C, int ldc)
+{
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this block has started
+    int2 at = make_int2(blockIdx.x, blockIdx.y);
+    if (gridDim.y > GROUP_ROWS && gridDim.x > GROUP_ROWS)
+        at = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+    const int rank = blockIdx.z, first_row = at.y * ROWS, first_column = at.x * COLUMNS;
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
+    tile.mainloop(to - from);
+    if ((ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
+        finish(tile, shared, rank, first_row, first_column, alpha, beta, Result<true>{C, m, n, ldc});
+    else
+        finish(tile, shared, rank, first_row, first_column, alpha, beta, Result<false>{C, m, n, ldc});
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)

@@ -254,6 +254,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             loader.load(loader.whole(), ring, A, lda, ldb, n, current);
         return true;
     };
+    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     bool more = advance(true);
 #pragma unroll 1
     while (more) {
@@ -282,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             };
             while (loader.whole())
                 multiply_tile(true);
-            if (beta != 0)
+            if (reads)
                 prefetch_tile(C, ldc, m, n, current.row, current.column, ROWS, threadIdx.x, BLOCK);
             while (loader.terms > -(STAGES - 1) * DEPTH)
                 multiply_tile(false);
@@ -291,9 +292,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         more = advance(false);
         if (now.piece.to - now.piece.from == division().steps || fix_up(sums, now.piece, division())) {
             const Lane lane;
-            epilogue(sums, m, n, alpha, beta, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t,
-                     now.row + ROWS <= m && now.column + COLUMNS <= n && ldc % 2 == 0 &&
-                         (size_t)C % sizeof(Pair) == 0);
+            const bool inside = now.row + ROWS <= m && now.column + COLUMNS <= n;
+            if (inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
+                epilogue<true>(sums, m, n, alpha, beta, reads, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t);
+            else
+                epilogue<false>(sums, m, n, alpha, beta, reads, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t);
         }
     }
 }

@@ -224,6 +224,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
         while (loader.start < k + (STAGES - 1) * DEPTH)
             multiply_tile(false);
     }
-    epilogue(sums, m, n, alpha, beta, C, ldc, first_row, first_column, y, x, g, t,
-             loader.inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0);
+    if (loader.inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
+        epilogue<true>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row, first_column, y, x, g, t);
+    else
+        epilogue<false>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row, first_column, y, x, g, t);
 }
