@@ -62,49 +62,57 @@ template <class Add> __device__ void for_each_product(Add add)
 // group. `reads`: beta is not 0, so C is read: before it is written, two rows of each product at a time. The compiler
 // cannot reorder the accesses itself, because a store might alias the next load. The products with alpha and beta are
 // not in the branches of the stores: in float64, a warp waits for the pipe of the tensor cores each time that it comes
-// to some. PAIRS: the block's tile is inside C, and neighbours can be accessed together.
+// to some. PAIRS: the block's tile is inside C, and neighbours can be accessed together. If not, lanes t and t ^ 2
+// exchange an element of their pairs, so that the four lanes of a row access neighbours.
 template <bool PAIRS>
 __device__ inline void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta,
                                 bool reads, REAL *C, int ldc, int first_row, int first_column, int y, int x, int g,
                                 int t)
 {
+    const int top = first_row + y + g, left = first_column + x + (PAIRS ? 2 * t : t % 2 * 2 + t / 2);
 #pragma unroll
     for (int i = 0; i < MMA_ROWS; ++i) {
-        // Call `access` with each row h of each product j: the address of its pair, and whether its elements exist.
-        const auto each = [&](bool any, const auto &access) {
+        // Call `access` with each element e or pair of row h of product j, its address, and whether it is in the first
+        // `rows` rows of C.
+        const auto each = [&](int rows, const auto &access) {
 #pragma unroll
             for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    const int row = first_row + y + g + row_of(i, 2 * h);
-                    const int column = first_column + x + 2 * t + column_of(j, 0), left = any && row < m ? n - column : 0;
-                    access(j, h, C + (size_t)row * ldc + column, any && PAIRS ? 2 : left);
-                }
-        };
-        Pair pairs[MMA_COLUMNS][2] = {};
-        each(reads, [&](int j, int h, const REAL *at, int exist) {
-            if (PAIRS && exist > 0)
-                pairs[j][h] = *(const Pair *)at;
+                for (int h = 0; h < 2; ++h)
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (!PAIRS && exist > e)
-                    pairs[j][h].of[e] = at[e];
+                    for (int e = 0; e < (PAIRS ? 1 : 2); ++e) {
+                        const int row = top + row_of(i, 2 * h), column = left + column_of(j, 0) + 4 * e;
+                        access(j, h, e, C + (size_t)row * ldc + column, PAIRS ? rows > 0 : row < rows && column < n);
+                    }
+        };
+        Pair before[MMA_COLUMNS][2] = {};
+        each(reads ? m : 0, [&](int j, int h, int e, const REAL *at, bool exists) {
+            if (exists && PAIRS)
+                before[j][h] = *(const Pair *)at;
+            else if (exists)
+                before[j][h].of[e] = *at;
         });
+        Pair results[MMA_COLUMNS][2];
 #pragma unroll
         for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                REAL &element = pairs[j][e / 2].of[e % 2];
-                element = alpha * sums[i][j][e] + beta * element;
-                mov(element);
-            }
-        each(true, [&](int j, int h, REAL *at, int exist) {
-            if (PAIRS)
-                *(Pair *)at = pairs[j][h];
+            for (int h = 0; h < 2; ++h) {
+                Pair sum = {sums[i][j][2 * h], sums[i][j][2 * h + 1]};
+                if (!PAIRS) {
+                    const REAL other = __shfl_xor_sync(~0u, t < 2 ? sum.of[1] : sum.of[0], 2);
+                    sum = {t < 2 ? sum.of[0] : other, t < 2 ? other : sum.of[1]};
+                }
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                if (!PAIRS && exist > e)
-                    at[e] = pairs[j][h].of[e];
+                for (int e = 0; e < 2; ++e) {
+                    results[j][h].of[e] = alpha * sum.of[e] + beta * before[j][h].of[e];
+                    mov(results[j][h].of[e]);
+                }
+            }
+        each(m, [&](int j, int h, int e, REAL *at, bool exists) {
+            if (exists && PAIRS)
+                *(Pair *)at = results[j][h];
+            else if (exists)
+                *at = results[j][h].of[e];
         });
     }
 }

@@ -232,7 +232,8 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
 // adds up the sums of one, which go through `exchange`. C is not read if beta is 0. PAIRS: its pairs of elements are
 // aligned, and none is divided by an edge. There are no branches, so the compiler starts many loads at a time, and has
 // the products with alpha and beta of several rows follow each other: each time that a warp comes to such a product, it
-// waits for the pipe, which the tensor cores share.
+// waits for the pipe, which the tensor cores share. Without PAIRS, lanes g and g ^ 4 exchange an element of their pairs,
+// so that the eight lanes of a row access neighbours: half as many sectors of the L2 cache.
 template <bool PAIRS>
 __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
                            REAL beta, bool reads, REAL *C, int ldc, int first_row, int first_column, int team)
@@ -240,7 +241,8 @@ __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *
     constexpr int THREADS = SLICE_WARPS * 32, ACCESSES = PAIRS ? 1 : 2;  // of a pair
     Pair *const own = exchange + (threadIdx.x - 128) % THREADS;
     const int slice = SLICES > 1 ? warp.slice : 0;
-    const int y = first_row + warp.y + threadIdx.x % 4, x = first_column + warp.x + threadIdx.x % 32 / 4 * 2;
+    const int g = threadIdx.x % 32 / 4, y = first_row + warp.y + threadIdx.x % 4;
+    const int x = first_column + warp.x + (PAIRS ? 2 * g : g % 4 * 2 + g / 4);
     // Call `access` with each element or pair of row `part`, its address, and whether it is in the first `rows` rows of C.
     const auto each = [&](int part, int rows, const auto &access) {
         const int row = y + part / 2 * 8 + part % 2 * 4;
@@ -250,7 +252,7 @@ __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *
         for (int j = 0; j < J; ++j)
 #pragma unroll
             for (int e = 0; e < ACCESSES; ++e)
-                access(j, e, from + x + j * 16 + e, exists && x + j * 16 + e < n);
+                access(j, e, from + x + j * 16 + 8 * e, exists && x + j * 16 + 8 * e < n);
     };
     Pair buffers[BUFFERS][J] = {};  // of rows of C, which are loaded BUFFERS - 1 rows ahead
     const auto load = [&](int first_part) {
@@ -297,6 +299,10 @@ __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *
                 const Pair other = own[((min(part + slice, 2 * I - 1) * J + j) * (SLICES - 1) + s) * THREADS];
                 sum.of[0] += other.of[0];
                 sum.of[1] += other.of[1];
+            }
+            if (!PAIRS) {
+                const REAL other = __shfl_xor_sync(~0u, g < 4 ? sum.of[1] : sum.of[0], 16);
+                sum = {g < 4 ? sum.of[0] : other, g < 4 ? other : sum.of[1]};
             }
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
