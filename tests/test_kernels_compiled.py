@@ -23,7 +23,7 @@ from hpcmm.operations.tabled import Tabled, Tile
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
-SPILLS |= {(f"matmul/{name}", "sm_90a"): 400 for name in ("persistent_dmma", "undivided_dmma")}
+SPILLS |= {(f"matmul/{name}", "sm_90a"): 120 for name in ("persistent_dmma", "undivided_dmma")}
 SPILLS |= {(f"{name}/invariant", "sm_75"): 8 for name in ("sum", "minimum", "maximum")}  # float64, in the last block
 
 INCLUDES = f"-I{kernels.FOLDER}"
@@ -244,7 +244,7 @@ def test_every_tile_fits(rung, choice):
     tile, macros = geometry.chosen(task), task.macros
     threads = -(-tile.block // 128) * 128 if rung in BY_WARPGROUPS else 1 if rung in UNEVEN else tile.block
     # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
-    spills = 400 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
+    spills = 120 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
     resident = getattr(tile, "resident", 1)
     constants = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(f"matmul/{rung}"))
     takes = compiled(source(f"matmul/{rung}"), variant.architecture, constants)

@@ -57,19 +57,18 @@ template <class Add> __device__ void for_each_product(Add add)
             add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
 }
 
-// Epilogue: C = alpha sums + beta C, for a lane's elements of the block's tile at `first_row` and `first_column`. y and
-// x are the position of its warp's tile there, g and t the numbers of its group of four lanes and of the lane in the
-// group. `reads`: beta is not 0, so C is read: before it is written, two rows of each product at a time. The compiler
-// cannot reorder the accesses itself, because a store might alias the next load. The products with alpha and beta are
-// not in the branches of the stores: in float64, a warp waits for the pipe of the tensor cores each time that it comes
-// to some. PAIRS: the block's tile is inside C, and neighbours can be accessed together. If not, lanes t and t ^ 2
-// exchange an element of their pairs, so that the four lanes of a row access neighbours.
+// Epilogue: C = alpha sums + beta C, for a lane's elements of its warp's tile at row y and column x of C. g and t are
+// the numbers of its group of four lanes and of the lane in the group. `reads`: beta is not 0, so C is read: before it
+// is written, two rows of each product at a time. The compiler cannot reorder the accesses itself, because a store might
+// alias the next load. The products with alpha and beta are not in the branches of the stores: in float64, a warp waits
+// for the pipe of the tensor cores each time that it comes to some. PAIRS: the block's tile is inside C, and neighbours
+// can be accessed together. If not, lanes t and t ^ 2 exchange an element of their pairs, so that the four lanes of a
+// row access neighbours.
 template <bool PAIRS>
 __device__ inline void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta,
-                                bool reads, REAL *C, int ldc, int first_row, int first_column, int y, int x, int g,
-                                int t)
+                                bool reads, REAL *C, int ldc, int y, int x, int g, int t)
 {
-    const int top = first_row + y + g, left = first_column + x + (PAIRS ? 2 * t : t % 2 * 2 + t / 2);
+    const int top = y + g, left = x + (PAIRS ? 2 * t : t % 2 * 2 + t / 2);
 #pragma unroll
     for (int i = 0; i < MMA_ROWS; ++i) {
         // Call `access` with each element e or pair of row h of product j, its address, and whether it is in the first

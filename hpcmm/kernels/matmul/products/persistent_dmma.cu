@@ -228,12 +228,12 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
     multiply_column(J - 1);
 }
 
-// C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every slice
-// adds up the sums of one, which go through `exchange`. C is not read if beta is 0. PAIRS: its pairs of elements are
-// aligned, and none is divided by an edge. There are no branches, so the compiler starts many loads at a time, and has
-// the products with alpha and beta of several rows follow each other: each time that a warp comes to such a product, it
-// waits for the pipe, which the tensor cores share. Without PAIRS, lanes g and g ^ 4 exchange an element of their pairs,
-// so that the eight lanes of a row access neighbours: half as many sectors of the L2 cache.
+// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every
+// slice adds up the sums of one, which go through `exchange`. `reads`: beta is not 0, so C is read. Stores and loads are
+// the only conditional instructions. So the compiler starts many loads at a time, and has the products with alpha and
+// beta of several rows follow each other: each time that a warp comes to such a product, it waits for the pipe, which
+// the tensor cores share. PAIRS: pairs of C are aligned, and no edge divides one. If not, lanes g and g ^ 4 exchange an
+// element of their pairs, so that the eight lanes of a row access neighbours: half as many sectors of the L2 cache.
 template <bool PAIRS>
 __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
                            REAL beta, bool reads, REAL *C, int ldc, int first_row, int first_column, int team)
@@ -243,7 +243,8 @@ __device__ void store_tile(const REAL (&sums)[I][J][4], const Warp &warp, Pair *
     const int slice = SLICES > 1 ? warp.slice : 0;
     const int g = threadIdx.x % 32 / 4, y = first_row + warp.y + threadIdx.x % 4;
     const int x = first_column + warp.x + (PAIRS ? 2 * g : g % 4 * 2 + g / 4);
-    // Call `access` with each element or pair of row `part`, its address, and whether it is in the first `rows` rows of C.
+    // Call `access` with each pair j of row `part`, or element e of it, its address, and whether it is in the first
+    // `rows` rows of C.
     const auto each = [&](int part, int rows, const auto &access) {
         const int row = y + part / 2 * 8 + part % 2 * 4;
         const bool exists = row < rows && (2 * I % SLICES == 0 || part < 2 * I);
@@ -348,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
-    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0; a comparison of REAL waits for a pipe
+    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     const bool pairs = (ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
     const int first = blockIdx.x + team * gridDim.x, stride = TEAMS * gridDim.x;  // tiles of this team
     if (produces) {
@@ -409,13 +410,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             const int count = (int)(end - next + SLICES - 1) / SLICES;
             multiply_stages(sums, ring, warp, count);
             next += count * SLICES;
-            const auto store = [&](auto store_this) {
-                store_this(sums, warp, (Pair *)exchange, m, n, alpha, beta, reads, C, ldc, tile.y * ROWS, tile.x * COLUMNS, team);
-            };
+            const int row = tile.y * ROWS, column = tile.x * COLUMNS;
             if (pairs)
-                store(store_tile<true>);
+                store_tile<true>(sums, warp, (Pair *)exchange, m, n, alpha, beta, reads, C, ldc, row, column, team);
             else
-                store(store_tile<false>);
+                store_tile<false>(sums, warp, (Pair *)exchange, m, n, alpha, beta, reads, C, ldc, row, column, team);
         }
     }
 }

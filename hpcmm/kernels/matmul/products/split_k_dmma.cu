@@ -18,6 +18,7 @@
 //   dtypes: [float64]
 //   architecture: sm_90
 
+#include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
 #include "ptx.cuh"
 
@@ -193,8 +194,9 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
             }
     }
 
-    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used.
-    __device__ void mainloop(int stages)
+    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used. Call
+    // `all_fetched` when the copies of the last stages have started.
+    template <class Call> __device__ void mainloop(int stages, Call all_fetched)
     {
 #pragma unroll 1
         for (int s = 0; s < STAGES - 1; ++s)
@@ -205,10 +207,13 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
             load(operands[0], 0);
         constexpr int STEPS = DEPTH / STEP, UNROLL = AHEAD && STEPS % 2 ? 2 : 1;
         int left = (stages - slice() + SLICES - 1) / SLICES;
+        const int ahead = min(left, STAGES - 1);
 #pragma unroll 1
         while (left > 0) {
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
+                if (left == ahead)
+                    all_fetched();
                 fetch();
 #pragma unroll
                 for (int s = 0; s < STEPS; ++s) {
@@ -332,12 +337,12 @@ template <bool PAIRS> struct Result {
 };
 
 // Add up the sums of the slices and of the cluster's blocks, and store C. The block of rank `rank` adds up fragments
-// rank, rank + PARTS, ... of each thread. The first fragments of C are read before the other blocks arrive.
+// rank, rank + PARTS, ... of each thread. The first fragments of C are read before the other blocks arrive. `reads`:
+// beta is not 0.
 template <bool PAIRS, int E>
 __device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_row, int first_column, REAL alpha,
-                       REAL beta, const Result<PAIRS> &result)
+                       REAL beta, bool reads, const Result<PAIRS> &result)
 {
-    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     Pair before[PASS_FRAGMENTS] = {};
     auto load = [&](int first) {
 #pragma unroll
@@ -400,11 +405,15 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
     Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
-    tile.mainloop(to - from);
+    const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
+    tile.mainloop(to - from, [&] {
+        if (reads && SHARE > PASS_FRAGMENTS)  // else all of C is loaded at once, and a prefetch is 1 to 3 % slower
+            prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, threadIdx.x, BLOCK);
+    });
     if ((ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
-        finish(tile, shared, rank, first_row, first_column, alpha, beta, Result<true>{C, m, n, ldc});
+        finish(tile, shared, rank, first_row, first_column, alpha, beta, reads, Result<true>{C, m, n, ldc});
     else
-        finish(tile, shared, rank, first_row, first_column, alpha, beta, Result<false>{C, m, n, ldc});
+        finish(tile, shared, rank, first_row, first_column, alpha, beta, reads, Result<false>{C, m, n, ldc});
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)

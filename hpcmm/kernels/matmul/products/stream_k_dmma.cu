@@ -292,11 +292,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         more = advance(false);
         if (now.piece.to - now.piece.from == division().steps || fix_up(sums, now.piece, division())) {
             const Lane lane;
+            const int y = now.row + lane.y, x = now.column + lane.x;
             const bool inside = now.row + ROWS <= m && now.column + COLUMNS <= n;
             if (inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
-                epilogue<true>(sums, m, n, alpha, beta, reads, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t);
+                epilogue<true>(sums, m, n, alpha, beta, reads, C, ldc, y, x, lane.g, lane.t);
             else
-                epilogue<false>(sums, m, n, alpha, beta, reads, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t);
+                epilogue<false>(sums, m, n, alpha, beta, reads, C, ldc, y, x, lane.g, lane.t);
         }
     }
 }

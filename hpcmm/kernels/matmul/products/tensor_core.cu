@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
             multiply_tile(false);
     }
     if (loader.inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
-        epilogue<true>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row, first_column, y, x, g, t);
+        epilogue<true>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row + y, first_column + x, g, t);
     else
-        epilogue<false>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row, first_column, y, x, g, t);
+        epilogue<false>(sums, m, n, alpha, beta, beta != 0, C, ldc, first_row + y, first_column + x, g, t);
 }
