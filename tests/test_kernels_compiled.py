@@ -22,7 +22,7 @@ from hpcmm.model import DeviceError, Task
 from hpcmm.operations.tabled import Tabled, Tile
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
-SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/tensor_core", "sm_90"): 8}
 SPILLS |= {(f"matmul/{name}", "sm_90a"): 120 for name in ("persistent_dmma", "undivided_dmma")}
 SPILLS |= {(f"{name}/invariant", "sm_75"): 8 for name in ("sum", "minimum", "maximum")}  # float64, in the last block
 
