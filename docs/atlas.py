@@ -17,7 +17,8 @@ from hpcmm.report import formats, tables
 from hpcmm.system.text import number, percent
 
 CONFIG, FILE = Path(__file__).parents[1] / "examples" / "atlas.yaml", "atlas.h5"
-SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers", "int8": "multiples of 64"}
+SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers"}
+SWEEPS |= {"int8": "multiples of 64", "int8_layers": "layers"}
 HOLE = 0.95  # a point whose lead is smaller is listed
 COLUMNS = ("sweep", "dtype", "m", "n", "k", "variant", "seconds", "seconds_low", "seconds_high", "visits")
 RATIOS = ("ratio", "tuned_ratio", "lead", "pick", "gpu")
