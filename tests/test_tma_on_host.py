@@ -231,10 +231,13 @@ def of_dmma(geometry: Tabled, shape, beta: float = 0.5) -> Task:
 def test_persistent_dmma_is_right_in_every_order(build, numbers):
     tile = dmma(*numbers)
     (m, n, *_), k = numbers, tile.choices[0].depth
-    for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
+    for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), -0.0), ((m + 1, n + 3, k + 1), 0.5)]:
         assert len({run(build, of_dmma(tile, shape, beta), order) for order in ORDERS}) == 1
-    for shape, pad in [((1, 2, 3), 0), ((m, n, 0), 0), ((m - 3, n, 4 * k), 1), ((m + 5, n, 3 * k), 2)]:
-        run(build, of_dmma(tile, shape), ORDERS[0], pads=(pad,) * 3)
+    for shape, *pads in [
+        *(((1, 2, 3), 0, 0, 0), ((m, n, 0), 0, 0, 0), ((m - 3, n, 4 * k), 1, 1, 1), ((m + 5, n, 3 * k), 2, 2, 2)),
+        ((m + 1, n - 1, 2 * k), 0, 1, 1),
+    ]:
+        run(build, of_dmma(tile, shape), ORDERS[0], pads=pads)
 
 
 def dmma_attempts(build, text: str) -> Iterator[Callable[[], object]]:
