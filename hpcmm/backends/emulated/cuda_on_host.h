@@ -131,6 +131,7 @@ void cuda_cp_async_wait_group(int pending);
 const char *cuda_dynamic_shared();
 void cuda_named_barrier(int id, int threads);
 void cuda_relaxed(const void *address, void *value, size_t size, Kind);
+void cuda_prefetch(const void *address);
 void cuda_setmaxnreg(int registers);
 void cuda_fence_proxy_async();
 unsigned cuda_mapa(const void *address, int rank);  // rank -1: of this block

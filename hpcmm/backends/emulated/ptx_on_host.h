@@ -361,7 +361,7 @@ CUDA_PTX void fence_proxy_async() { cuda_fence_proxy_async(); }
 // ---- named barriers, clusters, relaxed accesses ----
 
 CUDA_PTX void barrier_sync(int id, int threads) { cuda_named_barrier(id, threads); }
-CUDA_PTX void prefetch_global_L2(const void *) {}
+CUDA_PTX void prefetch_global_L2(const void *address) { cuda_prefetch(address); }
 template <class T> CUDA_PTX T ld_relaxed_gpu_global(const T *address)
 {
     T x;

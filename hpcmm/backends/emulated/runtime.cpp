@@ -1196,6 +1196,18 @@ void cuda_named_barrier(int id, int count)
     wait(AT_NAMED_BARRIER);
 }
 
+// No thread waits for a prefetch, and none orders accesses.
+void cuda_prefetch(const void *address)
+{
+    place = (uintptr_t)__builtin_return_address(0);
+    const uintptr_t at = (uintptr_t)address;
+    bool inside = at >= globals_begin && at < globals_end;
+    for (int i = 0; i < launched->arrays; ++i)
+        inside = inside || at >= launched->array[i].begin && at < launched->array[i].end;
+    if (!inside)
+        fail("prefetch out of bounds");
+}
+
 void cuda_relaxed(const void *address, void *value, size_t size, Kind kind)
 {
     place = (uintptr_t)__builtin_return_address(0);
