@@ -136,8 +136,8 @@ def test_a_gpu_without_a_table_takes_the_deviations_of_an_h200_and_an_h100():
     shape = (777, 1000, 333)
     assert task(shape, gpu="NVIDIA GH200 480GB").pick == task(shape, gpu="").pick
     assert choice.nearest(task(shape, gpu=H200, sms=78)) == choice.nearest(task(shape, gpu="", sms=132))
-    of_h200 = task(shape, "float64", gpu=H200)  # its table has no float64
-    assert choice.nearest(of_h200) == choice.nearest(task(shape, "float64", gpu=""))
+    tables.add("A GPU", 132, {"float32": [Entry(shape, 0.0, {"a": 1e-6})]})  # which has no float64
+    assert choice.nearest(task(shape, "float64", gpu="A GPU")) == choice.nearest(task(shape, "float64", gpu=""))
 
 
 def test_what_is_measured_corrects_a_prediction():
@@ -380,7 +380,9 @@ def test_the_tuner_times_every_build_that_can_run(monkeypatch):
     every = [each.name for each in builds(task((70, 90, 50)))]
     times = {name: 1e-6 * (3 + number % 7) for number, name in enumerate(every) if number % 3}
     entry = tuning.Tuner(Clock(times), MATMUL, "best", "float32").entry((70, 90, 50), 0.5)
-    assert entry == Entry((70, 90, 50), 0.5, times)
+    unsuited = {each.name for each in builds(task(()))} - set(every)
+    assert entry == Entry((70, 90, 50), 0.5, times, unsuited) and any(name.startswith("skinny") for name in unsuited)
+    assert [name for name in every if not entry.knows(name)] == every[::3]  # those that could not run
 
 
 @pytest.mark.parametrize(

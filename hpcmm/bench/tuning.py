@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hpcmm.backends.base import Backend
 from hpcmm.model import DeviceError, Operation, Task
@@ -50,10 +51,12 @@ class Tuner:
 
     def entry(self, shape: Sequence[int], beta: float) -> Entry:
         task = self.task(shape, beta)
-        seconds = trials.timed(self.backend, builds(task), self.operands.of(task))
+        able = builds(task)
+        seconds = trials.timed(self.backend, able, self.operands.of(task))
         if not seconds:
             raise DeviceError(f"{'x'.join(map(str, shape))} {self.dtype}: no build runs on this GPU")
-        return Entry(tuple(shape), beta, seconds)
+        every = {build.name for build in builds(replace(task, shape=()))}
+        return Entry(tuple(shape), beta, seconds, every - {build.name for build in able})
 
 
 def tune(tuner: Tuner, seconds: float) -> Iterator[Entry]:

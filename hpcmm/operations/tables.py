@@ -22,7 +22,7 @@ DIGITS = 3  # of times, significant
 
 
 class Entry(NamedTuple):
-    """Seconds of builds, by name, at a shape, with beta or without; and builds that are slow there."""
+    """Seconds of builds, by name, at a shape, with beta or without; and builds that are slow or cannot run there."""
 
     shape: tuple[int, ...]
     beta: float
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
         return min(self.seconds.values())
 
     def knows(self, name: str) -> bool:
-        """Return whether the time of a build is known, or that it is slow."""
+        """Return whether the time of a build is known, or that it need not be tried."""
         return name in self.seconds or name in self.slow
 
 
