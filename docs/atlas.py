@@ -57,10 +57,10 @@ def section(folder: Path, table: Callable) -> str:
         return ""
     rows = points(folder)
     whole = []
-    for (dtype, sweep), own in rows.groupby(["dtype", "sweep"], sort=False):
+    for (dtype, _), own in rows.groupby(["dtype", "place"]):
         lead = own["lead"].dropna()
         mean, worst = map(number, (np.exp(np.log(lead).mean()), lead.min()))
-        kind = dtype, f"`{own['variant'].iloc[0]}`", SWEEPS[sweep]
+        kind = dtype, f"`{own['variant'].iloc[0]}`", SWEEPS[own["sweep"].iloc[0]]
         whole.append([*kind, f"{len(lead)} of {len(own)}", mean, worst, percent((lead < 0.98).mean())])
     holes = [
         [row["dtype"], formats.size(row), number(row["lead"]), row["pick"].partition(", by trial")[0]]
