@@ -4,6 +4,7 @@ import argparse
 import functools
 import html
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -315,6 +316,12 @@ def test_the_lengths_of_rungs_in_the_text_are_those_of_their_sources():
     longer = [sum(n > most for n in lengths) for most in (100, 300)]
     assert [*map(int, re.search(pattern, design).groups())] == [len(lengths), middle, *longer]
     assert f"half of them have at most {middle} lines" in " ".join(TEXTS[0].read_text("utf-8").split())
+
+
+def test_the_instructions_of_every_cuda_rung_are_counted():
+    """``tests/instruction_mix.py`` counts them anew."""
+    counted = json.loads((DOCS / "instructions.json").read_text("utf-8"))["rungs"]
+    assert {f"{path.parents[1].name}/{path.stem}" for path in kernels.FOLDER.glob("*/*/*.cu")} == counted.keys()
 
 
 def test_the_design_decisions_are_short():
