@@ -17,8 +17,7 @@ from hpcmm.report import formats, tables
 from hpcmm.system.text import number, percent
 
 CONFIG, FILE = Path(__file__).parents[1] / "examples" / "atlas.yaml", "atlas.h5"
-SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers"}
-SWEEPS |= {"int8": "multiples of 64", "int8_layers": "layers"}
+KINDS = {"any": "any", "multiples": "multiples of 64", "layers": "layers"}  # in the order of the table
 HOLE = 0.95  # a point whose lead is smaller is listed
 COLUMNS = ("sweep", "dtype", "m", "n", "k", "variant", "seconds", "seconds_low", "seconds_high", "visits")
 RATIOS = ("ratio", "tuned_ratio", "lead", "pick", "gpu")
@@ -47,8 +46,9 @@ def points(folder: Path) -> pd.DataFrame:
     """Return the points of our rungs, by kind of shape; ``lead`` is NaN where the library has no right result."""
     frame = analysis.points(analysis.measurements(store.read(folder / FILE)))
     rows = frame[(frame["role"] == "rung") & (frame["result"] == "PASS")]
-    places = {sweep: i for i, sweep in enumerate(SWEEPS)}
-    return rows.assign(place=rows["sweep"].map(places)).sort_values(["place", "dtype", "m", "n", "k"])
+    sweeps = read_config(CONFIG)["sweeps"]
+    kinds = [sweeps[name]["shapes"]["drawn"] for name in rows["sweep"]]
+    return rows.assign(kind=pd.Categorical(kinds, [*KINDS], ordered=True)).sort_values(["dtype", "kind", "m", "n", "k"])
 
 
 def section(folder: Path, table: Callable) -> str:
@@ -57,18 +57,18 @@ def section(folder: Path, table: Callable) -> str:
         return ""
     rows = points(folder)
     whole = []
-    for (dtype, _), own in rows.groupby(["dtype", "place"]):
+    for (dtype, kind), own in rows.groupby(["dtype", "kind"], observed=True):
         lead = own["lead"].dropna()
         mean, worst = map(number, (np.exp(np.log(lead).mean()), lead.min()))
-        kind = dtype, f"`{own['variant'].iloc[0]}`", SWEEPS[own["sweep"].iloc[0]]
-        whole.append([*kind, f"{len(lead)} of {len(own)}", mean, worst, percent((lead < 0.98).mean())])
+        first = dtype, f"`{own['variant'].iloc[0]}`", KINDS[kind]
+        whole.append([*first, f"{len(lead)} of {len(own)}", mean, worst, percent((lead < 0.98).mean())])
     holes = [
         [row["dtype"], formats.size(row), number(row["lead"]), row["pick"].partition(", by trial")[0]]
         for row in analysis.row_dicts(rows[rows["lead"] < HOLE].sort_values("lead"))
     ]
-    measured = set(zip(rows["sweep"], rows["dtype"], strict=True))
-    planned = [(name, dtype) for name, sweep in read_config(CONFIG)["sweeps"].items() for dtype in sweep["dtypes"]]
-    lacking = ", ".join(f"{SWEEPS[name]} in {dtype}" for name, dtype in planned if (name, dtype) not in measured)
+    measured, sweeps = set(zip(rows["kind"], rows["dtype"], strict=True)), read_config(CONFIG)["sweeps"].values()
+    planned = [(sweep["shapes"]["drawn"], dtype) for sweep in sweeps for dtype in sweep["dtypes"]]
+    lacking = ", ".join(f"{KINDS[kind]} in {dtype}" for kind, dtype in planned if (kind, dtype) not in measured)
     kept = rows["lead"].notna()
     left_out = f" At {(~kept).sum()} shapes a result of the library is wrong." if not kept.all() else ""
     files = "[atlas.csv](results/reference/atlas.csv), [atlas.h5](results/reference/atlas.h5)"

@@ -407,7 +407,7 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
     const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     tile.mainloop(to - from, [&] {
-        if (reads && SHARE > PASS_FRAGMENTS)  // else all of C is loaded at once, and a prefetch is 1 to 3 % slower
+        if (reads && SHARE > PASS_FRAGMENTS)  // else all of C is loaded at once, and a prefetch takes longer
             prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, threadIdx.x, BLOCK);
     });
     if ((ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
