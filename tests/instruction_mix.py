@@ -27,7 +27,7 @@ def machine_code(nvdisasm: str, name: str, dtype: str, tile: int | None) -> list
     """Return the instructions of a rung for compute capability 9.0, in order, without addresses."""
     architecture = next(each for each in compiler.architectures_of(name) if each.startswith(ARCHITECTURE))
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-ftz=true", compiler.INCLUDES]
-    options += [*rungs.defines(name, dtype, tile), *compiler.options_of(name)]
+    options += [*rungs.defines(name, dtype, tile), *compiler.options_of(name, dtype, tile)]
     works, log, cubin = compiler.nvrtc().compile(rungs.source(name), options, "CUBIN")
     assert works, log
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

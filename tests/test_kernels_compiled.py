@@ -30,8 +30,8 @@ INCLUDES = f"-I{kernels.FOLDER}"
 CAPABILITIES = ("75", "80", "90")
 
 
-def options_of(name: str) -> tuple[str, ...]:
-    return RUNG_OF[name][1].options if name in RUNG_OF else ()
+def options_of(name: str, dtype: str | None, tile: int | None) -> list[str]:
+    return kernels.options(RUNG_OF[name][1], task_of(name, dtype, tile).macros) if name in RUNG_OF else []
 
 
 def architectures_of(name: str) -> list[str]:
@@ -108,7 +108,7 @@ def compilations(request):
     """Arguments of ``compiled`` for each kernel that is compiled, by build and architecture."""
     slow = request.config.getoption("slow")
     return {
-        (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(name)))
+        (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(*build.values)))
         for build in BUILDS + OTHERS
         for name in build.values[:1]
         for architecture in chosen(build, slow)
@@ -246,7 +246,7 @@ def test_every_tile_fits(rung, choice):
     # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
     spills = 120 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
     resident = getattr(tile, "resident", 1)
-    constants = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(f"matmul/{rung}"))
+    constants = (*(f"-D{key}={value}" for key, value in macros.items()), *kernels.options(variant, macros))
     takes = compiled(source(f"matmul/{rung}"), variant.architecture, constants)
     assert takes["spill_stores"] <= spills, takes
     assert -(-takes["registers"] // 8) * 8 * threads * resident <= 65536, takes

@@ -54,7 +54,8 @@ class OneDmmaTile(tabled.Tabled):
     """The geometry of stream_k_dmma with its first tile; tiles are divided if they have few terms."""
 
     def chosen(self, task):
-        return self.choices[bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth]
+        divided = bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth
+        return tabled.Tile(tuple({**dict(self.choices[0].numbers), "divided": int(divided)}.items()))
 
 
 # A build has one tile, whatever the shape.
@@ -527,12 +528,12 @@ def divided(geometry: tabled.Tabled) -> tabled.Tile:
 SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
 SPLIT_TILES = [tile for tile in undivided(SPLIT_K) if tile.block <= 128] + undivided(SPLIT_K)[:1]
 STREAM_K = RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices
-TILES = [  # a rung, a type and one of its tiles; of stream_k_dmma with the same tile in parts
+TILES = [  # a rung, a type and one of its tiles
     *(("skinny", *each.values) for each in SKINNY_TILES),
     *(("split_k_dmma", "float64", each.values[0]) for each in some(DMMA_TILES)),
     *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
-    *(("stream_k_dmma", "float64", *each.values[0]) for each in some(zip(STREAM_K[::2], STREAM_K[1::2], strict=True))),
+    *(("stream_k_dmma", "float64", each.values[0]) for each in some(STREAM_K, 3)),
 ]
 
 

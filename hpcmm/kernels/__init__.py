@@ -18,6 +18,11 @@ def source(operation: Operation, variant: Variant) -> Path:
     return variant.adapted or variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
 
 
+def options(variant: Variant, macros: Mapping[str, object]) -> list[str]:
+    """Return the options that a CUDA kernel is compiled with; ``{NAME}`` in them is the value of a macro."""
+    return [re.sub(r"\{(\w+)\}", lambda name: str(macros.get(name[1], name[0])), each) for each in variant.options]
+
+
 def headers(path: Path) -> tuple[Path, ...]:
     """Return the files that a source includes, directly or indirectly, from its own folder or from this one.
 

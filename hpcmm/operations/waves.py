@@ -11,7 +11,7 @@ from hpcmm.model.dtypes import ARITHMETICS
 # Share of the SMs that clusters of each size can use, with one block per SM, on an H100 or H200. All blocks of a
 # cluster run in one GPC, and its number of SMs need not be a multiple of the size of the cluster.
 CLUSTERED = {1: Fraction(1), 2: Fraction(1), 3: Fraction(39, 44), 4: Fraction(10, 11)}
-CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
+CLUSTERED |= {5: Fraction(5, 6), 6: Fraction(17, 22), 7: Fraction(35, 44), 8: Fraction(10, 11)}
 
 
 class Constants(NamedTuple):
@@ -55,7 +55,7 @@ def resident_blocks(parts: int, sms: int) -> int:
     """Return the blocks that run at the same time, at one per SM, in clusters of ``parts`` blocks.
 
     >>> [resident_blocks(parts, 132) for parts in CLUSTERED]
-    [132, 132, 117, 120, 102, 120]
+    [132, 132, 117, 120, 110, 102, 105, 120]
     """
     return max(1, math.floor(sms * CLUSTERED[parts] / parts)) * parts
 

@@ -83,11 +83,12 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     """
     source = kernels.source(operation, variant)
     text = source.read_text()
-    own = [name_of(option) for option in variant.options]
+    given = kernels.options(variant, dict(macros))
+    own = [name_of(option) for option in given]
     options = [each for each in OPTIONS if name_of(each) not in own]
     options += [f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
     architecture = variant.architecture if variant.architecture.endswith("a") else f"sm_{capability}"
-    options += [*variant.options, *toolkit_headers(), f"-arch={architecture}"]
+    options += [*given, *toolkit_headers(), f"-arch={architecture}"]
     if variant.path:  # errors then name the file, and its own headers are found
         text, options = f'#line 1 "{source}"\n{text}', [f"-I{source.parent}", *options]
     headers = (header.read_text(errors="backslashreplace") for header in kernels.headers(source))

@@ -287,55 +287,59 @@ template <int EA, int EB, bool PARTIAL> struct Tile {
     }
 };
 
-// Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
+// How lanes access their vectors of four neighbours in C. Elements past the ends are not accessed.
 //
-// If C is not aligned, a lane accesses each of its four neighbours alone, and the lanes of an access are 16 bytes
-// apart: four times as many sectors of the L2 cache. With BY_ROWS, lanes exchange their elements through shared memory
-// instead, and a warp accesses whole rows of its fragments. A large tile goes without: it needs the registers.
+// VECTORS: 16 bytes at a time, if rows are multiples of that. Else, with SINGLY, a lane accesses each element alone, and
+// the lanes of an access are 16 bytes apart: four times as many sectors of the L2 cache. With BY_ROWS, lanes exchange
+// their elements through shared memory instead, and a warp accesses whole rows of its fragments. A large tile goes
+// without: it needs the registers.
+enum Access { VECTORS, BY_ROWS, SINGLY };
+
+__device__ inline bool whole_vectors(const float *C, int n, int ldc)
+{
+    return (ldc | n) % 4 == 0 && (size_t)C % 16 == 0;
+}
+
 static __shared__ Vector staged[BLOCK];
 
-template <bool BY_ROWS> struct Result {
+template <Access ACCESS> struct Result {
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS, LENGTH = 4 * LANE_COLUMNS;  // elements of a row of fragments
+    // By rows, a lane accesses elements of rows ROW_STEP apart of the fragments of its warp, else neighbours.
+    static constexpr int ROW_STEP = 32 / LENGTH;
+    static_assert(LENGTH <= 32, "lanes access at least a row");
 
     float *C;
     int m, n, ldc;
-    bool vectors;
-    int lane_row, lane_column;
 
-    __device__ Result(float *C, int m, int n, int ldc)
-        : C(C), m(m), n(n), ldc(ldc), vectors(ldc % 4 == 0 && (size_t)C % 16 == 0)
+    // Call `access` with the address of each of a lane's elements e, or with that of the first one of a vector, if it is
+    // inside C. The lane's fragment begins at `row` and `column`.
+    template <class Use> __device__ void each(int row, int column, const Use &access) const
     {
-        const int2 place = place_of_lane();
-        lane_row = place.y, lane_column = place.x * 4;
-    }
-    // By rows, this lane accesses elements of rows ROW_STEP apart, from here on, of the fragments of its warp.
-    static constexpr int ROW_STEP = 32 / LENGTH;
-    static_assert(LENGTH <= 32, "lanes access at least a row");
-    __device__ int2 first_of(int row, int column) const
-    {
-        return make_int2(column - lane_column + threadIdx.x % LENGTH, row - lane_row + threadIdx.x % 32 / LENGTH);
-    }
-    __device__ float *at(int row, int column) const
-    {
-        return C + (size_t)(unsigned)row * (unsigned)ldc + column;
+        if (ACCESS == BY_ROWS) {
+            const int2 place = place_of_lane();
+            row += threadIdx.x % 32 / LENGTH - place.y, column += threadIdx.x % LENGTH - 4 * place.x;
+        }
+        float *const first = C + (size_t)(unsigned)row * (unsigned)ldc + column;
+        if (ACCESS == VECTORS) {
+            if (row < m && column < n)
+                access(0, first);
+        } else
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int down = ACCESS == BY_ROWS ? e * ROW_STEP : 0, right = ACCESS == BY_ROWS ? 0 : e;
+                if (row + down < m && column + right < n)
+                    access(e, first + (long long)down * ldc + right);
+            }
     }
     __device__ Vector load(int row, int column) const
     {
         Vector v = {};
-        if (BY_ROWS && !vectors) {
-            const int2 first = first_of(row, column);
-            const float *const source = at(first.y, first.x);
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (first.y + e * ROW_STEP < m && first.x < n)
-                    v.of[e] = source[(long long)(e * ROW_STEP) * ldc];
-        } else if (row < m && vectors && column + 3 < n)
-            v = *(const Vector *)at(row, column);
-        else if (row < m)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (column + e < n)
-                    v.of[e] = at(row, column)[e];
+        each(row, column, [&](int e, const float *from) {
+            if (ACCESS == VECTORS)
+                v = *(const Vector *)from;
+            else
+                v.of[e] = *from;
+        });
         return v;
     }
     // Store alpha sums + beta C; `before` is from `load`. Called by all lanes of a warp.
@@ -346,10 +350,11 @@ template <bool BY_ROWS> struct Result {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             v.of[e] = swapped.of[e ^ 1];
-        if (BY_ROWS && !vectors) {
+        if (ACCESS == BY_ROWS) {
+            const int2 place = place_of_lane();
             Vector *const own = staged + threadIdx.x / 32 * 32;
             __syncwarp();  // all have read the previous elements
-            own[lane_row * LANE_COLUMNS + lane_column / 4] = v;
+            own[place.y * LANE_COLUMNS + place.x] = v;
             __syncwarp();
 #pragma unroll
             for (int e = 0; e < 4; ++e)
@@ -358,21 +363,12 @@ template <bool BY_ROWS> struct Result {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             v.of[e] = alpha * v.of[e] + beta * before.of[e];
-        float *const target = at(row, column);
-        if (BY_ROWS && !vectors) {
-            const int2 first = first_of(row, column);
-            float *const target = at(first.y, first.x);
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (first.y + e * ROW_STEP < m && first.x < n)
-                    target[(long long)(e * ROW_STEP) * ldc] = v.of[e];
-        } else if (row < m && vectors && column + 3 < n)
-            *(Vector *)target = v;
-        else if (row < m)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (column + e < n)
-                    target[e] = v.of[e];
+        each(row, column, [&](int e, float *to) {
+            if (ACCESS == VECTORS)
+                *(Vector *)to = v;
+            else
+                *to = v.of[e];
+        });
     }
 };
 

@@ -15,34 +15,21 @@
 //   counterpart: warp_tiled
 //   dtypes: [float32]
 //   architecture: sm_90
-//   options: ['--ptxas-options=-O1']
+//   options: ['--ptxas-options=-O{LEVEL}']
 
 #include "matmul/fma_tile.cuh"
 #if COPIED
 #include "matmul/whole_rows.cuh"
 #endif
 
-template <int EA, int EB>
-__device__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta,
-                        float *C, int ldc)
+// Add up the sums of the blocks of a cluster, and write C. The block of rank `rank` adds up fragments rank, rank + PARTS,
+// ... of each thread. C is read before the sums of others arrive.
+template <Access ACCESS, class T>
+__device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Vector *exchange, int first_row,
+                       int first_column, float alpha, float beta, const Result<ACCESS> &result)
 {
-    extern __shared__ __align__(128) float shared[];
-    using T = Tile<EA, EB, true>;
     constexpr int SHARE = (T::OWN_FRAGMENTS + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
-    const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
-    if (PARTS > 1)
-        barrier_cluster_arrive();  // this block has started
-    T tile(shared, lda, ldb);
-    const int stages = (k + DEPTH - 1) / DEPTH;
-    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
-    tile.seek(A, B, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
-    tile.prologue();
-    tile.mainloop(to - from);
-    Vector sums[T::OWN_FRAGMENTS];
-    tile.reduce_slices(sums);
-
-    // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. C is read before they arrive.
-    const Result<true> result(C, m, n, ldc);
+    const int rank = blockIdx.z;
     Vector before[SHARE] = {}, total[SHARE];
     if (beta != 0)
 #pragma unroll
@@ -55,9 +42,8 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
         for (int i = 0; i < SHARE; ++i)
             total[i] = sums[i];
     else {
-        // [PARTS][SHARE][BLOCK]
-        Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE) + threadIdx.x;
-        barrier_cluster_wait();  // all blocks have started, so that their shared memory can be written
+        exchange += threadIdx.x;  // [PARTS][SHARE][BLOCK]
+        barrier_cluster_wait();   // all blocks have started, so that their shared memory can be written
 #pragma unroll
         for (int f = 0; f < T::OWN_FRAGMENTS; ++f)
             st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS),
@@ -83,6 +69,30 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
         if (T::OWN_FRAGMENTS % PARTS == 0 || i * PARTS + rank < T::OWN_FRAGMENTS)
             result.store(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank),
                          alpha, total[i], beta, before[i]);
+}
+
+template <int EA, int EB>
+__device__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta,
+                        float *C, int ldc)
+{
+    extern __shared__ __align__(128) float shared[];
+    using T = Tile<EA, EB, true>;
+    const int rank = blockIdx.z, row = blockIdx.y * ROWS, column = blockIdx.x * COLUMNS;
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this block has started
+    T tile(shared, lda, ldb);
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    tile.seek(A, B, m, n, row, column, from * DEPTH, min(k, to * DEPTH));
+    tile.prologue();
+    tile.mainloop(to - from);
+    Vector sums[T::OWN_FRAGMENTS];
+    tile.reduce_slices(sums);
+    Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE);
+    if (whole_vectors(C, n, ldc))
+        finish(tile, sums, exchange, row, column, alpha, beta, Result<VECTORS>{C, m, n, ldc});
+    else
+        finish(tile, sums, exchange, row, column, alpha, beta, Result<BY_ROWS>{C, m, n, ldc});
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)

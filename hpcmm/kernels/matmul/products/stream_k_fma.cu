@@ -68,7 +68,6 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
     extern __shared__ __align__(128) float shared[];
     using T = Tile<EA, EB, false>;
     constexpr int OWN_FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = OWN_FRAGMENTS % 8 == 0 ? 8 : OWN_FRAGMENTS;
-    const Result<false> result(C, m, n, ldc);
     T tile(shared, lda, ldb);
     // The current piece is in shared memory, not in registers: the products need all of them.
     __shared__ struct {
@@ -107,7 +106,7 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
         const Piece piece = current.piece;
         const int row = current.row, column = current.column;
         more = advance(i);
-        if (piece.to - piece.from == division().steps || fix_up(sums, piece, division())) {
+        const auto finish = [&](const auto &result) {
 #pragma unroll
             for (int from = 0; from < OWN_FRAGMENTS; from += PASS_FRAGMENTS) {
                 Vector before[PASS_FRAGMENTS] = {};
@@ -120,7 +119,13 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
                     result.store(row + tile.row_of(from + f), column + tile.column_of(from + f), alpha, sums[from + f],
                                  beta, before[f]);
             }
-        }
+        };
+        if (piece.to - piece.from < division().steps && !fix_up(sums, piece, division()))
+            continue;
+        if (whole_vectors(C, n, ldc))
+            finish(Result<VECTORS>{C, m, n, ldc});
+        else
+            finish(Result<SINGLY>{C, m, n, ldc});
     }
 }
 
