@@ -226,6 +226,16 @@ TILES = {
 }
 
 
+@pytest.mark.parametrize("rung", RUNGS_OF_TILES)
+def test_the_shared_memory_of_every_tile_suffices(rung):
+    geometry = RUNG_OF[f"matmul/{rung}"][1].geometry
+    tiles = [tile for tile in geometry.choices if "shared_bytes" in dict(tile.numbers)]
+    assert tiles or "fitted" in geometry.record or "shared_bytes" not in geometry.record.get("values", ())
+    for tile in tiles:
+        resident = dict(tile.numbers).get("RESIDENT", dict(tile.numbers).get("resident", 1))
+        assert resident * (tile.shared_bytes + 1024) <= 228 * 1024, tile
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "choice"),
