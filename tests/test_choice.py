@@ -93,7 +93,7 @@ def test_the_model_takes_the_numbers_of_the_gpu():
 # geometric mean of the first in the order of the model, the first in the corrected order, and the fastest of a trial;
 # and the largest loss of a trial.
 MOST_LOSSES = {
-    "float32": (1.05, 1.03, 1.002, 1.06),
+    "float32": (1.06, 1.03, 1.002, 1.06),
     "float64": (1.15, 1.08, 1.004, 1.12),
     "bfloat16": (1.08, 1.04, 1.0005, 1.02),
 }
@@ -191,7 +191,7 @@ def test_on_other_gpus_a_trial_finds_nearly_the_fastest_build_too(monkeypatch):
 
 def test_a_build_of_which_nothing_is_known_is_not_corrected_and_has_to_be_tried():
     """As one that was added after the table was written."""
-    new, stream = "split_k, 64x64, slices 4, parts 2", "stream_k_fma, 128x128, slices 2"
+    new, stream = "split_k, 64x64, slices 4, parts 1", "stream_k_fma, 128x128, slices 2"
     every = [each.name for each in builds(task((512, 512, 512)))]
     entry = Entry((512, 512, 512), 0.0, {stream: 1e-6}, set(every) - {stream, new})
     found = choice.deviations(task((512, 512, 512), sms=131), entry)
