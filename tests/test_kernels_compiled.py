@@ -230,6 +230,11 @@ TILES = {
 }
 
 
+def test_an_option_may_name_a_macro():
+    variant = replace(RUNG_OF["matmul/split_k"][1], options=("--level={LEVEL}", "-DX={1}", "-DY={OTHER}"))
+    assert kernels.options(variant, {"LEVEL": 3}) == ["--level=3", "-DX={1}", "-DY={OTHER}"]
+
+
 @pytest.mark.parametrize("rung", [name for name in (*BY_WARPS, *BY_WARPGROUPS) if not name.endswith("direct")])
 def test_an_sm_has_the_shared_memory_of_every_tile(rung):
     for tile in RUNG_OF[f"matmul/{rung}"][1].geometry.choices:

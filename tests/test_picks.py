@@ -68,7 +68,8 @@ def test_a_pick_names_the_rung_and_its_tile():
     assert task(MATMUL.variant("naive"), (256, 256, 256), "float32").pick == ""
     split = MATMUL.variant("split_k")
     tile = split.geometry.chosen(task(split, (640, 640, 640), "float32"))
-    expected = f"{tile.rows}x{tile.columns}, slices {tile.slices}, parts {tile.parts}"
+    level = f", level {tile.level}" if tile.level > 1 else ""
+    expected = f"{tile.rows}x{tile.columns}, slices {tile.slices}, parts {tile.parts}{level}"
     assert task(split, (640, 640, 640), "float32").pick == expected
 
 
