@@ -57,7 +57,10 @@ class Operands:
 
 
 def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of builds, with cold caches; of promising ones the medians of some runs in turns."""
+    """Return the seconds of builds, with cold caches; of promising ones the medians of some runs in turns.
+
+    Long runs are repeated alone, as in ``turns.fastest``.
+    """
     first: dict[str, float] = {}
     runs: dict[str, Callable[[], Any]] = {}
 
@@ -73,6 +76,8 @@ def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> d
             continue
     least = min(first.values(), default=0.0)
     promising = {name: runs[name] for name in first if first[name] < tables.SLOW * least}
+    if least >= turns.LONG:
+        return first | {name: turns.alone(functools.partial(seconds, run)) for name, run in promising.items()}
     return first | in_turns(promising, seconds)
 
 

@@ -1,5 +1,6 @@
 """Choose the fastest of some candidates by trials that take turns."""
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -54,18 +55,23 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
 
 
 def fastest_alone(seconds: Callable[[int], float], candidates: Sequence[int]) -> int:
-    """Return the fastest candidate, by the last half of the runs of each turn: they have the clock of its own power."""
+    """Return the fastest candidate, by turns of several runs each."""
     left = list(candidates)
     turns: dict[int, list[float]] = {number: [] for number in left}
     for _ in range(ROUNDS_ALONE):
         for number in left:
-            times = [seconds(number)]
-            while sum(times) < ALONE:
-                times.append(seconds(number))
-            turns[number].append(statistics.median(times[len(times) // 2 :]))
+            turns[number].append(alone(functools.partial(seconds, number)))
         middles = {number: statistics.median(turns[number]) for number in left}
         left = [number for number in left if middles[number] <= (1 + NEAR) * min(middles.values())]
     return min(left, key=middles.__getitem__)
+
+
+def alone(seconds: Callable[[], float]) -> float:
+    """Return the seconds of a run, by the last half of the runs of a turn: they have the clock of its own power."""
+    times = [seconds()]
+    while sum(times) < ALONE:
+        times.append(seconds())
+    return statistics.median(times[len(times) // 2 :])
 
 
 def could_be_fastest(times: np.ndarray) -> np.ndarray:
