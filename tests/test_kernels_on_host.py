@@ -521,8 +521,8 @@ def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
 
 
 def divided(geometry: tabled.Tabled) -> tabled.Tile:
-    """The first tile of a geometry in two parts."""
-    return next(tile for tile in geometry.choices if tile.parts == 2)
+    """The first tile of a geometry in eight parts."""
+    return next(tile for tile in geometry.choices if tile.parts == 8)
 
 
 SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
@@ -543,8 +543,8 @@ def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
     if name == "stream_k_dmma":
         return in_orders((m, n, 5 * k), (m - 1, n + 5, k + 7), (1, 2, 3), (m + 2, n + 6, 2 * k + 4), (m, n, 0))
     k *= tile.slices
-    if tile.parts == 2:  # blocks of a cluster, which read and write each other's shared memory
-        return in_orders((m + 1, n, 2 * k + 5))
+    if tile.parts == 8:  # blocks of a cluster, which read and write each other's shared memory
+        return in_orders((m + 1, n, 8 * k + 5))
     if name == "skinny":
         return in_orders((m, n, 4 * k), (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3), (m, n, 0))
     if name == "split_k_dmma":
