@@ -76,7 +76,7 @@ def test_the_choice_is_close_to_the_fastest_where_one_timing_fails(seconds, nois
 
 
 class Limited:
-    """Three candidates, the first of which needs so much power that the clock falls while it runs."""
+    """Three candidates. The first needs the most power, so the clock falls while it runs."""
 
     true, power, clock = (0.0190, 0.0200, 0.0205), (1.3, 1.0, 1.1), 1.0
 

@@ -14,8 +14,8 @@ from hpcmm.operations.shapes import KINDS, of_kind
 from hpcmm.operations.tables import Entry
 
 PLASTIC = 1.2207440846057596  # root of x^4 = x + 1; its powers spread points evenly over three dimensions
-# Multiply-adds of a shape of the grid, by bytes of an element, so that a run takes about 1 ms at most: a build of a
-# longer one takes ``turns.ALONE``.
+# Multiply-adds of a shape of the grid, by bytes of an element, so that a run takes about 1 ms at most. Longer runs
+# would cost ``turns.ALONE`` seconds for each build.
 MOST_WORK = {1: 3e11, 2: 3e11, 4: 3e10, 8: 3e10}
 
 

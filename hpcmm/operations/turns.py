@@ -55,7 +55,7 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
 
 
 def fastest_alone(seconds: Callable[[int], float], candidates: Sequence[int]) -> int:
-    """Return the fastest candidate, by turns of several runs each."""
+    """Return the fastest candidate. In a turn, each candidate runs several times in a row."""
     left = list(candidates)
     turns: dict[int, list[float]] = {number: [] for number in left}
     for _ in range(ROUNDS_ALONE):

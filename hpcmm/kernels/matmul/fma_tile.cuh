@@ -9,8 +9,8 @@
 // of an SM delivers two per cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which
 // holds the operands of the previous instruction in the same position, and the other two in registers of different
 // parity. The serpentine order achieves this: only one operand changes at a time, along a row of B, whose registers
-// have mixed parities. The compiler keeps this order with --ptxas-options=-O1; at -O3 it reorders the products. -O3 is
-// still faster for some tiles: of several blocks on an SM, and of 32 elements for each thread.
+// have mixed parities. The compiler keeps this order with --ptxas-options=-O1; at -O3 it reorders the products.
+// Some tiles of split_k are still faster at -O3 (LEVEL).
 #ifndef FMA_TILE_CUH
 #define FMA_TILE_CUH
 
