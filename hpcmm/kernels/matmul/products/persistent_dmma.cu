@@ -47,6 +47,8 @@ constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES, RING_BYTES = STAGES * STAGE_BYTES;
 constexpr int EXCHANGE_BYTES = (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL);  // of the sums of a team's slices
 constexpr int BUFFERS = J > 2 ? 2 : 4;  // rows of C that a lane loads before it stores the first one
+constexpr int MOST_HEAD_START = 8;  // stages that a team multiplies before the next one begins, at most
+constexpr bool MAY_TAKE_TURNS = TEAMS > 1 && SLICES == 1;  // a team of several slices has small tiles
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
 // Whether the loads of the next operands are between the last products of a stage or after them. The compiler decides
 // this by the place of the branch in the loop over the stages, because it moves instructions only within a basic block.
@@ -334,6 +336,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     unsigned char *const exchange = shared + TEAMS * RING_BYTES + team * EXCHANGE_BYTES;
     unsigned char *const mbarriers = shared + TEAMS * (RING_BYTES + EXCHANGE_BYTES) + team * STAGES * 16;
     Ring ring(shared + team * RING_BYTES, mbarriers, slice);
+    unsigned long long *const begins = (unsigned long long *)(mbarriers + (TEAMS - team) * STAGES * 16);  // of each team
     const bool by_tma = (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0;
     const bool loads = produces && team < TEAMS, elected = loads && threadIdx.x % PRODUCERS == 0;
     if (elected) {
@@ -343,6 +346,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             mbarrier_init(&ring.full[s], by_tma ? 1 : PRODUCERS);
             mbarrier_init(&ring.empty[s], SLICE_WARPS);
         }
+        if (MAY_TAKE_TURNS)
+            mbarrier_init(&begins[team], 1);
         fence_mbarrier_init();
     }
     __syncthreads();
@@ -359,40 +364,59 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
         const int lane = threadIdx.x % PRODUCERS, together = by_tma ? 32 : PRODUCERS;
+        // If all teams have several tiles, each begins when the one before has read some stages. Else they would read and
+        // write C at the same time, in each round.
+        const bool take_turns = MAY_TAKE_TURNS && tiles > TEAMS * gridDim.x;
+        const unsigned lead = take_turns ? STAGES + min(steps / 2, MOST_HEAD_START) : 0;  // copies that have started
+        const auto begin_next = [&] {
+            if (elected && team < TEAMS - 1)
+                mbarrier_arrive(&begins[team + 1]);
+        };
+        if (take_turns && loads && team > 0)
+            mbarrier_wait(&begins[team], 0);
         if (loads && lane < together)
 #pragma unroll 1
             for (int i = first; i < tiles; i += stride) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int start = elected || !by_tma ? 0 : k; start < k; start += DEPTH) {
-                    mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
-                    unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
-                    unsigned long long *const full = &ring.full[ring.place];
-                    if (by_tma) {
-                        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-                        cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
+                for (int start = elected || !by_tma ? 0 : k; start < k;) {
+                    if (MAY_TAKE_TURNS && ring.number == lead)
+                        begin_next();
+                    const bool leads = MAY_TAKE_TURNS && ring.number < lead;
+                    const int end = leads ? min(k, start + (int)(lead - ring.number) * DEPTH) : k;
+#pragma unroll 1
+                    for (; start < end; start += DEPTH) {
+                        mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
+                        unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
+                        unsigned long long *const full = &ring.full[ring.place];
+                        if (by_tma) {
+                            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+                            cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
 #pragma unroll
-                        for (int q = 0; q < BOXES; ++q) {
-                            unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
-                            cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
+                            for (int q = 0; q < BOXES; ++q) {
+                                unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
+                                cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
+                            }
+                        } else {
+                            copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
+                            cp_async_commit_group();
+                            if (pending == LAG) {
+                                cp_async_wait_group<LAG>();
+                                arrive();
+                            }
+                            ++pending;
                         }
-                    } else {
-                        copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
-                        cp_async_commit_group();
-                        if (pending == LAG) {
-                            cp_async_wait_group<LAG>();
-                            arrive();
-                        }
-                        ++pending;
+                        ring.advance(1);
                     }
-                    ring.advance(1);
                 }
                 if (reads) {
                     __syncwarp();  // A and B first: earlier prefetches of C would delay their loads
                     prefetch_tile(C, ldc, m, n, row, column, ROWS, lane, together);
                 }
             }
+        if (MAY_TAKE_TURNS && ring.number <= lead)  // the team has no more stages
+            begin_next();
         cp_async_wait_group<0>();
         while (pending > 0)
             arrive();
