@@ -15,7 +15,7 @@ from hpcmm.operations.tables import Entry, Trial
 
 NEAREST = 8  # shapes of a table that correct the model
 UNALIKE = 2.0  # added to the distance if rows are aligned otherwise, or if only one of the products reads C
-TRIED = 12  # builds of a trial
+TRIED = 16  # builds of a trial
 
 OTHERS = {"float16": "bfloat16"}  # types whose times are those of another one
 

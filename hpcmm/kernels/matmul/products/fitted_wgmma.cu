@@ -66,25 +66,31 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         return make_int2(tile.x * COLUMNS, tile.y * ROWS);
     };
 
-    const auto load = [&](const int2 &at, int start) {
+    const auto load_by_tma = [&](const int2 &at, int start) {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         unsigned long long *const full = &ring.full[ring.stage];
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+#pragma unroll
+        for (int c = 0; c < CONSUMERS; ++c)
+            cp_async_bulk_tensor_shared_global(b + c * B_BOX, map_b, at.x + c * BOX_COLUMNS, start, full);
+#pragma unroll
+        for (int i = 0; i < BOXES; ++i)
+            cp_async_bulk_tensor_shared_global(a + i * A_BOX, map_a, start + i * BOX_COLUMNS, at.y, full);
+    };
+    const auto load = [&](const int2 &at, int start) {
+        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         if (by_tma) {
-            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-#pragma unroll
-            for (int c = 0; c < CONSUMERS; ++c)
-                cp_async_bulk_tensor_shared_global(b + c * B_BOX, map_b, at.x + c * BOX_COLUMNS, start, full);
-#pragma unroll
-            for (int i = 0; i < BOXES; ++i)
-                cp_async_bulk_tensor_shared_global(a + i * A_BOX, map_a, start + i * BOX_COLUMNS, at.y, full);
+            if (lane == 0)
+                load_by_tma(at, start);
         } else {
             for (int c = 0; c < CONSUMERS; ++c)
                 copy_box(b + c * B_BOX, DEPTH, {B, ldb, k, n}, start, at.x + c * BOX_COLUMNS, lane, 32);
             for (int i = 0; i < BOXES; ++i)
                 copy_box(a + i * A_BOX, ROWS, {A, lda, m, k}, at.y, start + i * BOX_COLUMNS, lane, 32);
             fence_proxy_async();
-            mbarrier_arrive(full);
+            mbarrier_arrive(&ring.full[ring.stage]);
         }
+        __syncwarp();
     };
     // Make a stage hold C, the old one if it is read.
     const auto load_c = [&](const int2 &at, int first) {
@@ -96,10 +102,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             for (int i = 0; i < boxes; ++i)
                 cp_async_bulk_tensor_shared_global(ring.bytes() + i * C_BOX, map_c, at.x + (first + i) * BOX_COLUMNS, at.y,
                                                    full);
-        } else
+        } else if (!by_tma || lane == 0)
             mbarrier_arrive(full);
+        __syncwarp();
     };
-    int loaded = 0;  // steps, before the other threads have started
+    int loaded = by_tma && blockIdx.x < tiles ? min(steps, EARLY) : 0;  // steps, before the other threads have started
     if (thread == THREADS)
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);
@@ -107,13 +114,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         griddepcontrol_wait();  // for rows that `copy` aligns
     if (thread == THREADS) {
         ring.init(by_tma ? 1 : 32);
-        for (; by_tma && loaded < min(steps, EARLY) && blockIdx.x < tiles; ++loaded, ring.advance())
-            load(corner(blockIdx.x), loaded * DEPTH);
+        for (int step = 0; step < loaded; ++step, ring.advance())
+            load_by_tma(corner(blockIdx.x), step * DEPTH);
     }
     __syncthreads();
 
-    if (thread >= THREADS) {
-        for (int tile = blockIdx.x; tile < tiles && (!by_tma || lane == 0); tile += gridDim.x, loaded = 0) {
+    // Uniform in a warp, as the compiler can see, so that the addresses of copies and descriptors are in uniform registers.
+    // The ring of the producer was advanced by one thread.
+    const int consumer = __shfl_sync(~0u, thread / 128, 0);
+    Ring<STAGE_BYTES, CONSUMERS> own(shared, shared + STAGES * STAGE_BYTES);
+    if (consumer == CONSUMERS) {
+        for (int step = 0; step < loaded; ++step)
+            own.advance();
+        ring = own;
+        for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, loaded = 0) {
             const int2 at = corner(tile);
             for (int step = loaded; step < steps + C_STAGES; ++step, ring.advance()) {
                 mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
@@ -123,13 +137,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     load_c(at, (step - steps) * HELD);
             }
         }
-        __syncwarp();
         return;
     }
-    // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers. The ring of the producer is
-    // advanced by one thread.
-    Ring<STAGE_BYTES, CONSUMERS> own(shared, shared + STAGES * STAGE_BYTES);
-    const int consumer = __shfl_sync(~0u, thread / 128, 0);
     const bool stores = c_by_tma && thread % 128 == 0;
     int stored = -1;  // stage from which TMA writes C
     const auto release = [&](int stage) {

@@ -48,7 +48,7 @@ constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES, RING_BYTES = STAGES * S
 constexpr int EXCHANGE_BYTES = (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL);  // of the sums of a team's slices
 constexpr int BUFFERS = J > 2 ? 2 : 4;  // rows of C that a lane loads before it stores the first one
 constexpr int MOST_HEAD_START = 8;  // stages that a team multiplies before the next one begins, at most
-constexpr bool MAY_TAKE_TURNS = TEAMS > 1 && SLICES == 1;  // a team of several slices has small tiles
+constexpr bool MAY_TAKE_TURNS = TEAMS > 1 && SLICES == 1;  // teams of several slices have small tiles
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
 // Whether the loads of the next operands are between the last products of a stage or after them. The compiler decides
 // this by the place of the branch in the loop over the stages, because it moves instructions only within a basic block.
@@ -327,16 +327,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
            const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const bool produces = threadIdx.x < 128;
-    const int number = threadIdx.x / 32 - (produces ? 0 : 4);  // of the warp, among the producers or the consumers
+    // The shuffle tells the compiler that all threads of a warp have the same number, and thereby the same team and slice.
+    // A producer then has its addresses in uniform registers, from where TMA takes them.
+    const int warp_of_block = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    const bool produces = warp_of_block < 4;
+    const int number = warp_of_block - (produces ? 0 : 4);  // of the warp, among the producers or the consumers
     const int warp_number = number % TEAM_WARPS;
-    // the shuffles tell the compiler that all threads of a warp have the same team and slice
-    const int team = __shfl_sync(~0u, number / (produces ? PRODUCERS / 32 : TEAM_WARPS), 0);
-    const int slice = SLICES == 1 || produces ? 0 : __shfl_sync(~0u, warp_number / SLICE_WARPS, 0);
+    const int team = number / (produces ? PRODUCERS / 32 : TEAM_WARPS);
+    const int slice = SLICES == 1 || produces ? 0 : warp_number / SLICE_WARPS;
     unsigned char *const exchange = shared + TEAMS * RING_BYTES + team * EXCHANGE_BYTES;
     unsigned char *const mbarriers = shared + TEAMS * (RING_BYTES + EXCHANGE_BYTES) + team * STAGES * 16;
     Ring ring(shared + team * RING_BYTES, mbarriers, slice);
-    unsigned long long *const begins = (unsigned long long *)(mbarriers + (TEAMS - team) * STAGES * 16);  // of each team
+    unsigned long long *const begins = (unsigned long long *)(mbarriers + (TEAMS - team) * STAGES * 16);  // of teams
     const bool by_tma = (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0;
     const bool loads = produces && team < TEAMS, elected = loads && threadIdx.x % PRODUCERS == 0;
     if (elected) {
@@ -364,33 +366,30 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
         const int lane = threadIdx.x % PRODUCERS, together = by_tma ? 32 : PRODUCERS;
-        // If all teams have several tiles, each begins when the one before has read some stages. Else they would read and
-        // write C at the same time, in each round.
+        // Teams with several tiles begin one after the other, when the one before has multiplied some stages. Else all read
+        // and write C at the same time, in each round, and the tensor cores have nothing to do.
         const bool take_turns = MAY_TAKE_TURNS && tiles > TEAMS * gridDim.x;
-        const unsigned lead = take_turns ? STAGES + min(steps / 2, MOST_HEAD_START) : 0;  // copies that have started
+        const unsigned lead = take_turns ? STAGES - 1 + min(steps / 2, MOST_HEAD_START) : 0;  // stages copied until then
         const auto begin_next = [&] {
             if (elected && team < TEAMS - 1)
                 mbarrier_arrive(&begins[team + 1]);
         };
         if (take_turns && loads && team > 0)
             mbarrier_wait(&begins[team], 0);
-        if (loads && lane < together)
+        if (loads && (!by_tma || number % (PRODUCERS / 32) == 0))
 #pragma unroll 1
             for (int i = first; i < tiles; i += stride) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int start = elected || !by_tma ? 0 : k; start < k;) {
+                for (int start = 0; start < k; start += DEPTH) {
+                    mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
                     if (MAY_TAKE_TURNS && ring.number == lead)
                         begin_next();
-                    const bool leads = MAY_TAKE_TURNS && ring.number < lead;
-                    const int end = leads ? min(k, start + (int)(lead - ring.number) * DEPTH) : k;
-#pragma unroll 1
-                    for (; start < end; start += DEPTH) {
-                        mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
-                        unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
-                        unsigned long long *const full = &ring.full[ring.place];
-                        if (by_tma) {
+                    unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
+                    unsigned long long *const full = &ring.full[ring.place];
+                    if (by_tma) {
+                        if (elected) {
                             mbarrier_arrive_expect_tx(full, STAGE_BYTES);
                             cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
 #pragma unroll
@@ -398,17 +397,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                                 unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
                                 cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
                             }
-                        } else {
-                            copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
-                            cp_async_commit_group();
-                            if (pending == LAG) {
-                                cp_async_wait_group<LAG>();
-                                arrive();
-                            }
-                            ++pending;
                         }
-                        ring.advance(1);
+                        __syncwarp();
+                    } else {
+                        copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
+                        cp_async_commit_group();
+                        if (pending == LAG) {
+                            cp_async_wait_group<LAG>();
+                            arrive();
+                        }
+                        ++pending;
                     }
+                    ring.advance(1);
                 }
                 if (reads) {
                     __syncwarp();  // A and B first: earlier prefetches of C would delay their loads

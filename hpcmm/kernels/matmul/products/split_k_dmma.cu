@@ -75,7 +75,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     static constexpr int B_ROW_THREADS = common_divisor(THREADS, COLUMNS / E);  // threads that copy a row of B
     static constexpr int B_STEP = THREADS / B_ROW_THREADS;                      // rows of B copied at once
     static constexpr int C_STEP = B_ROW_THREADS * E;                            // columns of B copied at once
-    static_assert(DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover the rows of B");
+    static_assert(A_STEP <= ROWS && DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover a stage");
     static_assert(A_STEP % 2 == 0 && (B_STEP & B_STEP - 1) == 0 && C_STEP % 8 == 0, "as positions are computed below");
 
     REAL *ring;                // ring of this slice
@@ -138,7 +138,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
 #pragma unroll
             for (int i = 0; i < ROWS; i += A_STEP) {
                 if (ROWS % A_STEP != 0 && i > ROWS - A_STEP && to_a % (ROWS * 8) / 8 >= ROWS - i)
-                    continue;
+                    continue;  // the last of these rows are not of the tile
                 const bool valid = i < rows && a_term < terms;
                 cp_async<8 * E>(ring + filled + to_a + i * 8, a + (long long)i * lda, valid ? 8 * E : 0);
             }
