@@ -25,7 +25,7 @@ from hpcmm.model import Task, Variant
 from hpcmm.model.capabilities import block_limits
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
-from hpcmm.operations import OPERATIONS, heads
+from hpcmm.operations import OPERATIONS, heads, tabled
 from hpcmm.operations.amx import Packed
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
@@ -508,6 +508,18 @@ def test_cuda_builds_of_random_products(gpu, name, dtype, data):
     n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))
     variant = dataclasses.replace(rung, geometry=build)
     check_matmul(gpu, matmul(variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5)))))
+
+
+@pytest.mark.gpu
+def test_cuda_a_build_that_needs_too_much_shared_memory_is_refused(gpu):
+    rung = MATMUL.variant("stream_k_dmma")
+    if reason := MATMUL.why_not_run(rung, "float64", gpu.capability):
+        pytest.skip(reason)
+    record = {**rung.geometry.record, "tiles": [[64, 64, 32, 32, 20, 1, [0]]]}
+    variant = dataclasses.replace(rung, geometry=tabled.Tabled(record, tabled.tiles_of(record)))
+    arrays = {name: gpu.empty((64, 64), "float64") for name in "ABC"}
+    with pytest.raises(DeviceError, match=r"^stream_k_dmma: 378880 bytes of shared memory: "):
+        gpu.prepare(matmul(variant, "float64", (64, 64, 64)), arrays)
 
 
 @pytest.mark.gpu

@@ -77,7 +77,11 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
     for launch in launches:
         kernel = kernel_of(launch.task or task, launch.function)
         if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
-            kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
+            try:
+                kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
+            except cupy.cuda.driver.CUDADriverError as error:
+                asked = f"{launch.shared_bytes} bytes of shared memory"
+                raise DeviceError(f"{task.variant.name}: {asked}: {error}") from error
         arguments = tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments)
         usual = functools.partial(kernel, launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
         calls.append(overlapping(kernel, launch, arguments) if launch.overlaps else usual)

@@ -120,10 +120,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     __syncthreads();
 
     // Uniform in a warp, as the compiler can see, so that the addresses of copies and descriptors are in uniform registers.
-    // The ring of the producer was advanced by one thread.
+    // One thread has advanced the ring, so each warp has another one.
     const int consumer = __shfl_sync(~0u, thread / 128, 0);
     Ring<STAGE_BYTES, CONSUMERS> own(shared, shared + STAGES * STAGE_BYTES);
-    if (consumer == CONSUMERS) {
+    if (consumer == CONSUMERS) {  // the producer
         for (int step = 0; step < loaded; ++step)
             own.advance();
         ring = own;

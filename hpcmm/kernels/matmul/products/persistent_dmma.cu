@@ -3,10 +3,11 @@
 // Compared with stream_k_dmma, producers copy the tiles of A and B by TMA, and the consumers compute no addresses of
 // global memory and share no barrier: each warp waits only for the stage that it reads. Blocks are persistent, with one
 // per SM. The consumers form TEAMS teams. Each team has tiles of C of its own, and a ring of stages that a producer of
-// its own fills. While one team writes a tile, the others keep the tensor cores busy. More teams also share out C more
-// evenly. The host picks the tile by the shape. Smaller tiles per warp would read each operand more often. So the warps
-// of a small tile form SLICES slices: each slice covers the whole tile, the slices take turns at the stages, and they
-// add up their sums in shared memory. A product with about one tile for each SM has a single team of two slices.
+// its own fills. Teams with several tiles begin one after the other. So while one team writes a tile, the others keep
+// the tensor cores busy. More teams also share out C more evenly. The host picks the tile by the shape. Smaller tiles per
+// warp would read each operand more often. So the warps of a small tile form SLICES slices: each slice covers the whole
+// tile, the slices take turns at the stages, and they add up their sums in shared memory. A product with about one tile
+// for each SM has a single team of two slices.
 //
 // A lane reads its operands 16 bytes at a time. For these to be neighbouring registers of an instruction, the rung
 // computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The
@@ -366,8 +367,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
         const int lane = threadIdx.x % PRODUCERS, together = by_tma ? 32 : PRODUCERS;
-        // Teams with several tiles begin one after the other, when the one before has multiplied some stages. Else all read
-        // and write C at the same time, in each round, and the tensor cores have nothing to do.
+        // A team begins when the one before has multiplied some stages. If all began at once, they would read and write C at
+        // the same time, in each round, and the tensor cores would be idle meanwhile.
         const bool take_turns = MAY_TAKE_TURNS && tiles > TEAMS * gridDim.x;
         const unsigned lead = take_turns ? STAGES - 1 + min(steps / 2, MOST_HEAD_START) : 0;  // stages copied until then
         const auto begin_next = [&] {
