@@ -51,8 +51,12 @@ def test_a_shape_has_one_build_whatever_alpha(dtype, shape, beta):
     assert asked.pick.removesuffix(", by table") in {each.name for each in builds(asked)}
 
 
-@pytest.mark.parametrize(("dtype", "card"), [("float32", H100), ("float64", H100), ("bfloat16", H200)])
-def test_a_measured_shape_has_its_fastest_build(dtype, card):
+# The table of the H100 lacks the newest builds of float64, so that a trial decides at all of its shapes.
+TABLES = [("float32", H100, {True, False}), ("float64", H200, {True}), ("float64", H100, {False})]
+
+
+@pytest.mark.parametrize(("dtype", "card", "by_table"), [*TABLES, ("bfloat16", H200, {True, False})])
+def test_a_measured_shape_has_its_fastest_build(dtype, card, by_table):
     decided = set()
     for entry in entries(dtype, card)[:60]:
         asked = task(entry.shape, dtype, entry.beta, card)
@@ -62,7 +66,7 @@ def test_a_measured_shape_has_its_fastest_build(dtype, card):
         else:
             assert "by table" not in asked.pick and choice.undecided(asked)
         decided.add(asked.pick.endswith(", by table"))
-    assert decided == {True, False}
+    assert decided == by_table
 
 
 def test_the_model_has_at_most_ten_constants():
