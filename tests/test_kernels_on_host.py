@@ -528,9 +528,12 @@ def divided(geometry: tabled.Tabled) -> tabled.Tile:
 SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
 SPLIT_TILES = [tile for tile in undivided(SPLIT_K) if tile.block <= 128] + undivided(SPLIT_K)[:1]
 STREAM_K = RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices
+SPLIT_DMMA = undivided(RUNG_OF["matmul/split_k_dmma"][1].geometry)
+# Whose threads copy a number of rows of A at once that does not divide its rows
+UNEVEN = [tile for tile in SPLIT_DMMA if tile.rows % (2 * tile.block // tile.slices // tile.depth)]
 TILES = [  # a rung, a type and one of its tiles
     *(("skinny", *each.values) for each in SKINNY_TILES),
-    *(("split_k_dmma", "float64", each.values[0]) for each in some(DMMA_TILES)),
+    *(("split_k_dmma", "float64", each.values[0]) for each in [*some(DMMA_TILES), *some(UNEVEN)]),
     *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
     *(("stream_k_dmma", "float64", each.values[0]) for each in some(STREAM_K, 3)),

@@ -231,7 +231,8 @@ def of_dmma(geometry: Tabled, shape, beta: float = 0.5) -> Task:
 def test_persistent_dmma_is_right_in_every_order(build, numbers):
     tile = dmma(*numbers)
     (m, n, *_), k = numbers, tile.choices[0].depth
-    for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), -0.0), ((m + 1, n + 3, k + 1), 0.5)]:
+    shapes = [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), -0.0), ((m + 1, n + 3, k + 1), 0.5)]
+    for shape, beta in [*shapes, ((3 * m, 2 * n, k), 0.0)]:
         assert len({run(build, of_dmma(tile, shape, beta), order) for order in ORDERS}) == 1
     for shape, *pads in [
         *(((1, 2, 3), 0, 0, 0), ((m, n, 0), 0, 0, 0), ((m - 3, n, 4 * k), 1, 1, 1), ((m + 5, n, 3 * k), 2, 2, 2)),
@@ -242,7 +243,7 @@ def test_persistent_dmma_is_right_in_every_order(build, numbers):
 
 def dmma_attempts(build, text: str) -> Iterator[Callable[[], object]]:
     geometries = [dmma(*numbers) for numbers in DMMA_TILES[1:]]
-    for geometry, pad, stages, order in itertools.product(geometries, (0, 1), (12, 2), ORDERS):
+    for geometry, pad, stages, order in itertools.product(geometries, (0, 1), (12, 2, 1), ORDERS):
         (tile,) = geometry.choices
         shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
         yield functools.partial(run, build, of_dmma(geometry, shape), order, text, (pad,) * 3)
