@@ -138,7 +138,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
 #pragma unroll
             for (int i = 0; i < ROWS; i += A_STEP) {
                 if (ROWS % A_STEP != 0 && i > ROWS - A_STEP && to_a % (ROWS * 8) / 8 >= ROWS - i)
-                    continue;  // the last of these rows are not of the tile
+                    continue;  // this thread's row, which follows from to_a, is behind the tile
                 const bool valid = i < rows && a_term < terms;
                 cp_async<8 * E>(ring + filled + to_a + i * 8, a + (long long)i * lda, valid ? 8 * E : 0);
             }
