@@ -474,7 +474,8 @@ def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
 
 
 TILED = {  # rungs whose tile depends on the shape, and shapes with ends of tiles
-    **dict.fromkeys(("split_k", "fixed_parts_fma", "split_k_dmma"), ((130, 201, 77), (100, 132, 640))),
+    **dict.fromkeys(("split_k", "fixed_parts_fma"), ((130, 201, 77), (100, 132, 640))),
+    "split_k_dmma": ((130, 201, 77), (100, 132, 640), (30, 61, 2101), (31, 64, 2304)),  # several clusters a tile
     "stream_k_dmma": ((130, 202, 76), (101, 133, 641), (64, 128, 0)),
     "persistent_dmma": ((130, 202, 76), (1001, 133, 641), (2600, 2500, 48), (2601, 2501, 35), (64, 128, 0)),
 }

@@ -531,9 +531,13 @@ STREAM_K = RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices
 SPLIT_DMMA = undivided(RUNG_OF["matmul/split_k_dmma"][1].geometry)
 # Whose threads copy a number of rows of A at once that does not divide its rows
 UNEVEN = [tile for tile in SPLIT_DMMA if tile.rows % (2 * tile.block // tile.slices // tile.depth)]
+SPLIT_RECORD = RUNG_OF["matmul/split_k_dmma"][1].geometry.record
+# Of the smallest tile, in clusters of two blocks, as many as there may be
+(GROUPED,) = tabled.tiles_of({**SPLIT_RECORD, "tiles": [[16, 32, 1, 16, 16, 16, 3, 8, 1, 4, 1, [2]]]})
 TILES = [  # a rung, a type and one of its tiles
     *(("skinny", *each.values) for each in SKINNY_TILES),
     *(("split_k_dmma", "float64", each.values[0]) for each in [*some(DMMA_TILES), *some(UNEVEN)]),
+    ("split_k_dmma", "float64", GROUPED),
     *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
     *(("stream_k_dmma", "float64", each.values[0]) for each in some(STREAM_K, 3)),
@@ -550,6 +554,8 @@ def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
         return in_orders((m + 1, n, 8 * k + 5))
     if name == "skinny":
         return in_orders((m, n, 4 * k), (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3), (m, n, 0))
+    if tile is GROUPED:  # several clusters divide a tile, or one has it
+        return in_orders((m + 1, n, 12 * k + 5), (m - 1, n + 3, 20 * k), (m, n, 3 * k), (m, n, 0))
     if name == "split_k_dmma":
         return in_orders((m, 2 * n, 2 * k), (m + 2, n + 5, k + 7), (m - 1, n + 3, k + 2), (1, 2, 3), (m, n, 0))
     shapes = [(m + 3, n + 5, 1), (m - 1, n - 2, k + 10), (m + 1, n + 4, 2 * k), (3, 2, 0)]

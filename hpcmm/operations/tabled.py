@@ -12,7 +12,7 @@ from hpcmm.operations import choice, trials
 from hpcmm.operations.blocks import OverC, Staged, of_type
 from hpcmm.operations.copies import copied, copied_rows, may_overlap
 from hpcmm.operations.heads import MOST, number
-from hpcmm.operations.waves import Work
+from hpcmm.operations.waves import Work, resident_blocks
 
 TABLE = beside(__file__, "matmul_tiles.yaml")
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -36,6 +36,15 @@ def stream_k(tiles: int, steps: int, most: int) -> int:
 def alike(tiles: int, steps: int, most: int) -> int:
     """Return the number of blocks if all tiles are divided among the resident blocks."""
     return max(1, min(most // tiles * tiles if 2 * tiles <= most else most, tiles * steps))
+
+
+def groups(tiles: int, steps: int, slices: int, parts: int, most: int) -> int:
+    """Return the clusters of ``parts`` blocks that divide a tile of ``steps`` steps, if at most ``most`` blocks run.
+
+    >>> groups(3, 476, 1, 8, 132), groups(3, 476, 1, 8, 60), groups(3, 40, 1, 8, 132)
+    (5, 2, 2)
+    """
+    return max(1, min(resident_blocks(parts, most) // parts // tiles, steps // (MIN_STEPS * slices * parts)))
 
 
 def even(tiles: int, most: int) -> int:
@@ -82,7 +91,7 @@ def fitted(m: int, tiles_of_n: int, most: int, columns: int, sms: int, multiple:
     return min(range(most // multiple * multiple, 0, -multiple), key=time)
 
 
-FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, even, near, beyond_cache)}  # of the table
+FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, groups, even, near, beyond_cache)}  # of the table
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,10 @@ def seconds(task: Task) -> float:
     full, rest = divmod(per_sm, work.resident)
     mainloops = clocks(full * work.resident) + (clocks(rest) if rest else 0)
     extra = exchange if work.parts > 1 else 0
-    if work.divided and tiles % task.sms:
-        share, whole = tiles / task.sms, -(-tiles // task.sms)
-        saved = 1 - max(share / whole, 1 / max(1, -(-k // work.depth)))
+    blocks = tiles * work.parts
+    if work.divided and blocks % task.sms:
+        share, whole = blocks / task.sms, -(-blocks // task.sms)
+        saved = 1 - max(share / whole, 1 / max(1, -(-k // (work.depth * work.parts))))
         extra -= max(0, saved * clocks(whole) / task.clock - fix_up)  # else whole tiles take less time
     ends = (full + (rest > 0)) * (wave + rows * columns * size / stored / task.clock)
     moved = bandwidth * task.bandwidth  # bytes per second

@@ -31,6 +31,13 @@ template <int STAGE_BYTES, int CONSUMERS> struct Ring {
         parity ^= stage == 0;
     }
 
+    // Advance from the first stage by at most STAGES.
+    __device__ void skip(int stages)
+    {
+        stage = stages % STAGES;
+        parity = stages / STAGES;
+    }
+
     // The number of the stage before the current one.
     __device__ int previous() const
     {

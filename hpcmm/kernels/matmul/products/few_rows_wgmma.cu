@@ -43,48 +43,47 @@ extern "C" __global__ void
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
 
-    const bool by_tma = aligned(A, lda) && aligned(B, ldb), loads = thread >= THREADS;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
 
-    int step = from;  // of the warp that loads
-    const auto load = [&] {
+    const auto load_by_tma = [&](const auto &ring, int start) {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         unsigned long long *const full = &ring.full[ring.stage];
-        const int start = step * DEPTH;
-        if (by_tma) {
-            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
 #pragma unroll
-            for (int w = 0; w < WARPGROUPS; ++w)
-                cp_async_bulk_tensor_shared_global(b + w * B_BOX, map_b, first_column + w * BOX_COLUMNS, start, full);
-            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, full);
-        } else {
-            copy_box(a, ROWS, {A, lda, m, k}, first_row, start, lane, 32);
-            for (int w = 0; w < WARPGROUPS; ++w)
-                copy_box(b + w * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + w * BOX_COLUMNS, lane, 32);
-            fence_proxy_async();
-            mbarrier_arrive(full);
-        }
-        ring.advance();
-        ++step;
+        for (int w = 0; w < WARPGROUPS; ++w)
+            cp_async_bulk_tensor_shared_global(b + w * B_BOX, map_b, first_column + w * BOX_COLUMNS, start, full);
+        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, full);
     };
+    const int early = by_tma ? min(to - from, STAGES) : 0;  // steps, loaded before the other threads have started
     if (thread == THREADS) {
-        ring.init(by_tma ? 1 : 32);
-        while (by_tma && step < min(to, from + STAGES))
-            load();  // before the other threads have started
+        auto first = ring;
+        first.init(by_tma ? 1 : 32);
+#pragma unroll 1
+        for (int step = from; step < from + early; ++step, first.advance())
+            load_by_tma(first, step * DEPTH);
     }
     __syncthreads();
 
+    // Uniform in a warp, as the compiler can see, so that the addresses of copies and descriptors are in uniform registers.
+    const int warpgroup = __shfl_sync(~0u, thread / 128, 0);
     float sums[J][4] = {};
-    if (loads) {
-        if (thread < THREADS + (by_tma ? 1 : 32))
-            while (step < to) {
-                mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                load();
-            }
-        __syncwarp();
+    if (warpgroup == WARPGROUPS) {  // the producer
+        ring.skip(early);
+        for (int step = from + early; step < to; ++step, ring.advance()) {
+            mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+            const int start = step * DEPTH;
+            if (!by_tma) {
+                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                copy_box(a, ROWS, {A, lda, m, k}, first_row, start, lane, 32);
+                for (int w = 0; w < WARPGROUPS; ++w)
+                    copy_box(b + w * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + w * BOX_COLUMNS, lane, 32);
+                fence_proxy_async();
+                mbarrier_arrive(&ring.full[ring.stage]);
+            } else if (lane == 0)
+                load_by_tma(ring, start);
+            __syncwarp();
+        }
     } else {
-        // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers.
-        Ring<STAGE_BYTES, WARPGROUPS> ring(shared, shared + STAGES * STAGE_BYTES);
-        const int warpgroup = __shfl_sync(~0u, thread / 128, 0);
         for (int step = from; step < to; ++step, ring.advance()) {
             mbarrier_wait(&ring.full[ring.stage], ring.parity);
             const unsigned long long a = descriptor(ring.bytes());

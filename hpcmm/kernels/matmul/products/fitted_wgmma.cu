@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         return make_int2(tile.x * COLUMNS, tile.y * ROWS);
     };
 
-    const auto load_by_tma = [&](const int2 &at, int start) {
+    const auto load_by_tma = [&](const auto &ring, const int2 &at, int start) {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         unsigned long long *const full = &ring.full[ring.stage];
         mbarrier_arrive_expect_tx(full, STAGE_BYTES);
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         if (by_tma) {
             if (lane == 0)
-                load_by_tma(at, start);
+                load_by_tma(ring, at, start);
         } else {
             for (int c = 0; c < CONSUMERS; ++c)
                 copy_box(b + c * B_BOX, DEPTH, {B, ldb, k, n}, start, at.x + c * BOX_COLUMNS, lane, 32);
@@ -113,20 +113,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (thread >= THREADS)
         griddepcontrol_wait();  // for rows that `copy` aligns
     if (thread == THREADS) {
-        ring.init(by_tma ? 1 : 32);
-        for (int step = 0; step < loaded; ++step, ring.advance())
-            load_by_tma(corner(blockIdx.x), step * DEPTH);
+        auto first = ring;
+        first.init(by_tma ? 1 : 32);
+#pragma unroll 1
+        for (int step = 0; step < loaded; ++step, first.advance())
+            load_by_tma(first, corner(blockIdx.x), step * DEPTH);
     }
     __syncthreads();
 
     // Uniform in a warp, as the compiler can see, so that the addresses of copies and descriptors are in uniform registers.
-    // One thread has advanced the ring, so each warp has another one.
     const int consumer = __shfl_sync(~0u, thread / 128, 0);
-    Ring<STAGE_BYTES, CONSUMERS> own(shared, shared + STAGES * STAGE_BYTES);
     if (consumer == CONSUMERS) {  // the producer
-        for (int step = 0; step < loaded; ++step)
-            own.advance();
-        ring = own;
+        ring.skip(loaded);
         for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, loaded = 0) {
             const int2 at = corner(tile);
             for (int step = loaded; step < steps + C_STAGES; ++step, ring.advance()) {
@@ -143,22 +141,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     int stored = -1;  // stage from which TMA writes C
     const auto release = [&](int stage) {
         if (lane == 0)
-            mbarrier_arrive(&own.empty[stage]);
+            mbarrier_arrive(&ring.empty[stage]);
     };
     const auto release_stored = [&] {
         if (stores && stored >= 0) {
             cp_async_bulk_wait_group_read<0>();
-            mbarrier_arrive(&own.empty[stored]);
+            mbarrier_arrive(&ring.empty[stored]);
         }
         stored = -1;
     };
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         const int2 at = corner(tile);
         float sums[J][4] = {};
-        for (int step = 0; step < steps; ++step, own.advance()) {
-            mbarrier_wait(&own.full[own.stage], own.parity);
-            const unsigned long long a = descriptor(own.bytes());
-            const unsigned long long b = descriptor(own.bytes() + A_BYTES + consumer * B_BOX);
+        for (int step = 0; step < steps; ++step, ring.advance()) {
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);
+            const unsigned long long a = descriptor(ring.bytes());
+            const unsigned long long b = descriptor(ring.bytes() + A_BYTES + consumer * B_BOX);
             wgmma_fence();
 #pragma unroll
             for (int p = 0; p < DEPTH; p += 16)
@@ -168,25 +166,25 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_commit_group();
             wgmma_wait_group<1>(sums);
             if (step > 0)
-                release(own.previous());
+                release(ring.previous());
             else
                 release_stored();
         }
         wgmma_wait_group<0>(sums);
         if (steps > 0)
-            release(own.previous());
+            release(ring.previous());
         else
             release_stored();
 
         const int column = at.x + consumer * BOX_COLUMNS;
         const Matrix c = {C, ldc, min(m, at.y + ROWS), n};
-        for (int i = 0; i < C_STAGES; ++i, own.advance()) {
+        for (int i = 0; i < C_STAGES; ++i, ring.advance()) {
             if (i != consumer / HELD) {
-                release(own.stage);
+                release(ring.stage);
                 continue;
             }
-            unsigned char *const box = own.bytes() + consumer % HELD * C_BOX;
-            mbarrier_wait(&own.full[own.stage], own.parity);
+            unsigned char *const box = ring.bytes() + consumer % HELD * C_BOX;
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);
             if (beta != 0 && !c_by_tma) {
                 copy_box(box, ROWS, c, at.y, column, thread % 128, 128);
                 barrier_sync(1 + consumer, 128);
@@ -205,9 +203,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 if (column < n)
                     cp_async_bulk_tensor_global_shared(map_c, column, at.y, box);
                 cp_async_bulk_commit_group();
-                stored = own.stage;
+                stored = ring.stage;
             } else
-                release(own.stage);
+                release(ring.stage);
         }
     }
     cp_async_bulk_wait_group_read<0>();  // the block may end

@@ -63,14 +63,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     };
     if (group == 0) {
         setmaxnreg_dec<56>();
-        if (!by_tma || thread == 0)
+        const int warp = __shfl_sync(~0u, thread / 32, 0);  // one warp issues the copies, by one of its threads
+        if (!by_tma || warp == 0)
             for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int first_row = tile.y * CLUSTER_ROWS + down, first_column = tile.x * CLUSTER_COLUMNS + right;
                 for (int start = 0; start < k; start += DEPTH, advance()) {
                     mbarrier_wait(&empty[stage], parity ^ 1);
                     unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-                    if (by_tma) {
+                    if (by_tma && thread == 0) {
                         mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
                         constexpr unsigned short ALL = (1 << CLUSTER) - 1;
                         const int part = rank * PART;
@@ -89,13 +90,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
                                 cp_async_bulk_tensor_shared_global_multicast(box + part * ROW_BYTES, map_b, x,
                                                                              start + part, &full[stage], ALL);
                         }
-                    } else {
+                    } else if (!by_tma) {
                         copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
                         for (int q = 0; q < Q; ++q)
                             copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, thread, 128);
                         fence_proxy_async();
                         mbarrier_arrive(&full[stage]);
                     }
+                    __syncwarp();
                 }
             }
     } else {

@@ -1,8 +1,10 @@
 // Matrix product, GPU rung: split_k for float64, with products on the tensor cores.
 //
 // As in split_k, the PARTS blocks of a cluster divide the terms of a tile, and so do the SLICES slices of each block.
-// Slices add up their sums through shared memory, blocks through distributed shared memory, in a fixed order. Compared
-// with tensor_core, the host chooses among many shapes of tiles, and each slice waits only for its own loads.
+// Slices add up their sums through shared memory, blocks through distributed shared memory, in a fixed order. If C has
+// very few tiles, several clusters divide the terms (GROUPED), and the last one to finish adds up the sums of all in
+// their order; no block waits for another cluster. Compared with tensor_core, the host chooses among many shapes of
+// tiles, and each slice waits only for its own loads.
 //
 // A warp computes WARP_ROWS x WARP_COLUMNS of the tile. It reads its operands 16 bytes at a time, twice as much as in
 // tensor_core. So that these are neighbouring registers of an instruction, it computes the transpose of C: the
@@ -18,12 +20,19 @@
 //   dtypes: [float64]
 //   architecture: sm_90
 
+#include "matmul/division.cuh"
 #include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
 #include "ptx.cuh"
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
+
+    __device__ void operator+=(const Pair &other)
+    {
+        of[0] += other.of[0];
+        of[1] += other.of[1];
+    }
 };
 
 constexpr __device__ int common_divisor(int a, int b)
@@ -42,6 +51,13 @@ static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slic
 static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
 static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
               "the sums fit into the rings");
+
+#if GROUPED
+// Of several clusters that divide a tile: the sums of their blocks, and how many blocks of each rank have finished; 0
+// between launches.
+__device__ Pair pieces[MAX_PIECES][SHARE * BLOCK];
+__device__ unsigned int done[MAX_PIECES];
+#endif
 
 // A lane's operands of a step of STEP terms.
 struct Operands {
@@ -265,12 +281,8 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
         for (int f = 0; f < OWN_FRAGMENTS; ++f) {
             total[f] = first[f * THREADS];
 #pragma unroll
-            for (int s = 1; s < SLICES; ++s) {
-                const Pair other = first[f * THREADS + s * (STAGES * STAGE / 2)];
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    total[f].of[e] += other.of[e];
-            }
+            for (int s = 1; s < SLICES; ++s)
+                total[f] += first[f * THREADS + s * (STAGES * STAGE / 2)];
         }
     }
 
@@ -367,6 +379,29 @@ __device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_ro
         barrier_cluster_wait();
         exchange = own;
     }
+    const auto sum_of_cluster = [&](int i) {  // of this thread's i-th fragment
+        if (PARTS == 1)
+            return sums[i < OWN_FRAGMENTS ? i : 0];
+        Pair total = exchange[i * BLOCK];
+#pragma unroll
+        for (int p = 1; p < PARTS; ++p)
+            total += exchange[(p * SHARE + i) * BLOCK];
+        return total;
+    };
+#if GROUPED
+    const int groups = gridDim.z / PARTS, number = blockIdx.y * gridDim.x + blockIdx.x;  // of the tile
+    const auto piece = [&](int group, int i) -> Pair & {
+        return pieces[(number * groups + group) * PARTS + rank][i * BLOCK + threadIdx.x];
+    };
+    if (groups > 1) {
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i)
+            if (i * PARTS + rank < OWN_FRAGMENTS)
+                piece(blockIdx.z / PARTS, i) = sum_of_cluster(i);
+        if (!is_last(done, {number * PARTS + rank, 0, groups - 1}))
+            return;
+    }
+#endif
 #pragma unroll
     for (int first = 0; first < SHARE; first += PASS_FRAGMENTS) {
         if (first > 0)
@@ -376,19 +411,17 @@ __device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_ro
             const int f = (first + i) * PARTS + rank;
             if (first + i >= SHARE || f >= OWN_FRAGMENTS)
                 continue;
-            Pair total;
-            if (PARTS == 1)
-                total = sums[first + i < OWN_FRAGMENTS ? first + i : 0];
-            else {
-                total = exchange[(first + i) * BLOCK];
-#pragma unroll
-                for (int p = 1; p < PARTS; ++p) {
-                    const Pair other = exchange[(p * SHARE + first + i) * BLOCK];
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        total.of[e] += other.of[e];
-                }
-            }
+#if GROUPED
+            Pair total = {};
+            if (groups == 1)
+                total = sum_of_cluster(first + i);
+            else
+#pragma unroll 4
+                for (int group = 0; group < groups; ++group)
+                    total += piece(group, first + i);
+#else
+            const Pair total = sum_of_cluster(first + i);
+#endif
             result.store(first_row + tile.row_of(f), first_column + tile.column_of(f), alpha, total, beta, before[i]);
         }
     }
@@ -403,9 +436,9 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     int2 at = make_int2(blockIdx.x, blockIdx.y);
     if (gridDim.y > GROUP_ROWS && gridDim.x > GROUP_ROWS)
         at = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
-    const int rank = blockIdx.z, first_row = at.y * ROWS, first_column = at.x * COLUMNS;
-    const int stages = (k + DEPTH - 1) / DEPTH;
-    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    const int part = blockIdx.z, parts = GROUPED ? gridDim.z : PARTS, rank = GROUPED ? part % PARTS : part;
+    const int first_row = at.y * ROWS, first_column = at.x * COLUMNS, stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * part / parts, to = (long long)stages * (part + 1) / parts;
     Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
     const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     tile.mainloop(to - from, [&] {

@@ -95,7 +95,7 @@ extern "C" __global__ void
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *const boxes = shared + STAGES * STAGE_BYTES;  // [4 CONSUMERS] for C, if no other block has terms
     unsigned char *const mbarriers = boxes + (PARTS == 1 ? 4 * CONSUMERS * WARP_BOX : 0);
-    Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);  // of the producer
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);
     const int thread = threadIdx.x, lane = thread % 32, rank = blockIdx.z;
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;  // with several parts, a cluster for each
@@ -116,66 +116,61 @@ extern "C" __global__ void
         const Piece piece = division.piece(i);
         return {piece.from < piece.to ? piece.tile : tiles, piece.from, min(piece.to, stages)};
     };
+    const auto load_by_tma = [&](const auto &ring, const int2 &at, int start) {
+        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+        unsigned long long *const full = &ring.full[ring.stage];
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        cp_async_bulk_tensor_shared_global(a, map_a, start, at.y, full);
+#pragma unroll
+        for (int q = 0; q < Q; ++q)
+            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, at.x + q * BOX_COLUMNS, start, full);
+    };
     Piece piece = piece_of(0);
     int2 at = corner(piece.tile);  // column and row
-
-    int i = 0, step = piece.from;  // of the producer
-    const auto load = [&] {
-        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-        const int start = step * DEPTH;
-        if (by_tma) {
-            unsigned long long *const full = &ring.full[ring.stage];
-            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-            cp_async_bulk_tensor_shared_global(a, map_a, start, at.y, full);
-#pragma unroll
-            for (int q = 0; q < Q; ++q)
-                cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, at.x + q * BOX_COLUMNS, start, full);
-        } else {
-            copy_box(a, ROWS, {A, lda, m, k}, at.y, start, lane, 32);
-            for (int q = 0; q < Q; ++q)
-                copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, at.x + q * BOX_COLUMNS, lane, 32);
-            fence_proxy_async();
-            mbarrier_arrive(&ring.full[ring.stage]);
-        }
-        ring.advance();
-        if (++step == piece.to) {
-            piece = piece_of(++i);
-            step = piece.from;
-            if (piece.tile < tiles)
-                at = corner(piece.tile);
-        }
-    };
+    int early = by_tma && piece.tile < tiles ? min(piece.to - piece.from, EARLY) : 0;  // steps that one thread loads
     if (thread == THREADS)
         ring.init(by_tma ? 1 : 32);
     if (loads)
         griddepcontrol_wait();  // for rows that `copy` aligns
-    if (thread == THREADS)
-        for (int s = 0; by_tma && s < EARLY && piece.tile < tiles && from < to; ++s)
-            load();  // before the other threads have started
+    if (thread == THREADS) {
+        auto first = ring;
+#pragma unroll 1
+        for (int step = 0; step < early; ++step, first.advance())
+            load_by_tma(first, at, (piece.from + step) * DEPTH);  // before other threads have started
+    }
     __syncthreads();
 
+    // Uniform in a warp, as the compiler can see, so that the addresses of copies and descriptors are in uniform registers.
+    const int warp = __shfl_sync(~0u, thread / 32, 0), consumer = warp / 4;
     float sums[J][4] = {};
-    if (loads) {
+    if (consumer == CONSUMERS) {
         if (DIVIDED)
             setmaxnreg_dec<40>();
-        if (thread < THREADS + (by_tma ? 1 : 32) && from < to)
-            while (piece.tile < tiles) {
+        ring.skip(early);
+        for (int i = 0; warp == THREADS / 32 && piece.tile < tiles; piece = piece_of(++i), early = 0) {  // the producer
+            if (i > 0)
+                at = corner(piece.tile);
+            for (int step = piece.from + early; step < piece.to; ++step, ring.advance()) {
                 mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                load();
+                const int start = step * DEPTH;
+                if (!by_tma) {
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                    copy_box(a, ROWS, {A, lda, m, k}, at.y, start, lane, 32);
+                    for (int q = 0; q < Q; ++q)
+                        copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, at.x + q * BOX_COLUMNS, lane, 32);
+                    fence_proxy_async();
+                    mbarrier_arrive(&ring.full[ring.stage]);
+                } else if (lane == 0)
+                    load_by_tma(ring, at, start);
+                __syncwarp();
             }
-        __syncwarp();
+        }
     } else {
         if (DIVIDED)
             setmaxnreg_inc<232>();
-        // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers. The ring of the
-        // producer is advanced by one thread.
-        Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);
-        const int consumer = __shfl_sync(~0u, thread / 128, 0);
-        for (int i = 0; true; ++i) {
-            const Piece piece = piece_of(i);
-            if (piece.tile >= tiles)
-                break;
-            const int2 at = corner(piece.tile);
+        for (int i = 0; piece.tile < tiles; piece = piece_of(++i)) {
+            if (i > 0)
+                at = corner(piece.tile);
             if (beta != 0)
                 prefetch_tile(C, ldc, min(m, at.y + ROWS), n, at.y + rank * SHARE, at.x, SHARE, thread, THREADS);
             for (int step = piece.from; step < piece.to; ++step, ring.advance()) {
