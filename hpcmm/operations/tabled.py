@@ -44,7 +44,7 @@ def groups(tiles: int, steps: int, slices: int, parts: int, most: int) -> int:
     >>> groups(3, 476, 1, 8, 132), groups(3, 476, 1, 8, 60), groups(3, 40, 1, 8, 132)
     (5, 2, 2)
     """
-    return max(1, min(resident_blocks(parts, most) // parts // tiles, steps // (MIN_STEPS * slices * parts)))
+    return max(1, min(resident_blocks(parts, most) // parts // max(tiles, 1), steps // (MIN_STEPS * slices * parts)))
 
 
 def even(tiles: int, most: int) -> int:
@@ -91,7 +91,7 @@ def fitted(m: int, tiles_of_n: int, most: int, columns: int, sms: int, multiple:
     return min(range(most // multiple * multiple, 0, -multiple), key=time)
 
 
-FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, groups, even, near, beyond_cache)}  # of the table
+FUNCTIONS = {each.__name__: each for each in (fitted, stream_k, alike, groups, even, near, beyond_cache)}
 
 
 @dataclass(frozen=True)

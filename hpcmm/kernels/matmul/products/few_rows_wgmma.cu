@@ -58,7 +58,7 @@ extern "C" __global__ void
     if (thread == THREADS) {
         auto first = ring;
         first.init(by_tma ? 1 : 32);
-#pragma unroll 1
+#pragma unroll 1  // less code before the first products
         for (int step = from; step < from + early; ++step, first.advance())
             load_by_tma(first, step * DEPTH);
     }

@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (thread == THREADS) {
         auto first = ring;
         first.init(by_tma ? 1 : 32);
-#pragma unroll 1
+#pragma unroll 1  // less code before the first products
         for (int step = 0; step < loaded; ++step, first.advance())
             load_by_tma(first, corner(blockIdx.x), step * DEPTH);
     }

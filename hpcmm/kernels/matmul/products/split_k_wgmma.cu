@@ -127,16 +127,17 @@ extern "C" __global__ void
     };
     Piece piece = piece_of(0);
     int2 at = corner(piece.tile);  // column and row
-    int early = by_tma && piece.tile < tiles ? min(piece.to - piece.from, EARLY) : 0;  // steps that one thread loads
+    // Steps that one thread loads before the other threads have started
+    int early = by_tma && piece.tile < tiles ? min(piece.to - piece.from, EARLY) : 0;
     if (thread == THREADS)
         ring.init(by_tma ? 1 : 32);
     if (loads)
         griddepcontrol_wait();  // for rows that `copy` aligns
     if (thread == THREADS) {
         auto first = ring;
-#pragma unroll 1
+#pragma unroll 1  // less code before the first products
         for (int step = 0; step < early; ++step, first.advance())
-            load_by_tma(first, at, (piece.from + step) * DEPTH);  // before other threads have started
+            load_by_tma(first, at, (piece.from + step) * DEPTH);
     }
     __syncthreads();
 
