@@ -50,6 +50,7 @@ constexpr int EXCHANGE_BYTES = (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL);  //
 constexpr int BUFFERS = J > 2 ? 2 : 4;  // rows of C that a lane loads before it stores the first one
 constexpr int MOST_HEAD_START = 8;  // stages that a team multiplies before the next one begins, at most
 constexpr bool MAY_TAKE_TURNS = TEAMS > 1 && SLICES == 1;  // teams of several slices have small tiles
+constexpr int EARLY = STAGES < 3 ? STAGES : 3;  // more would delay the other threads, which wait for the one that copies
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
 // Whether the loads of the next operands are between the last products of a stage or after them. The compiler decides
 // this by the place of the branch in the loop over the stages, because it moves instructions only within a basic block.
@@ -334,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const bool produces = warp_of_block < 4;
     const int number = warp_of_block - (produces ? 0 : 4);  // of the warp, among the producers or the consumers
     const int warp_number = number % TEAM_WARPS;
-    const int team = number / (produces ? PRODUCERS / 32 : TEAM_WARPS);
+    const int team = produces ? number / (PRODUCERS / 32) : number / TEAM_WARPS;  // no division at run time
     const int slice = SLICES == 1 || produces ? 0 : warp_number / SLICE_WARPS;
     unsigned char *const exchange = shared + TEAMS * RING_BYTES + team * EXCHANGE_BYTES;
     unsigned char *const mbarriers = shared + TEAMS * (RING_BYTES + EXCHANGE_BYTES) + team * STAGES * 16;
@@ -342,6 +343,25 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     unsigned long long *const begins = (unsigned long long *)(mbarriers + (TEAMS - team) * STAGES * 16);  // of teams
     const bool by_tma = (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0;
     const bool loads = produces && team < TEAMS, elected = loads && threadIdx.x % PRODUCERS == 0;
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    const int first = blockIdx.x + team * gridDim.x, stride = TEAMS * gridDim.x;  // tiles of this team
+    // A team begins when the one before has multiplied some stages. If all began at once, they would read and write C at the
+    // same time, in each round, and the tensor cores would be idle meanwhile.
+    const bool take_turns = MAY_TAKE_TURNS && tiles > TEAMS * gridDim.x;
+    const auto load_by_tma = [&](int place, int row, int column, int start) {
+        unsigned char *const a = ring.stages + place * STAGE_BYTES;
+        unsigned long long *const full = &ring.full[place];
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
+#pragma unroll
+        for (int q = 0; q < BOXES; ++q) {
+            unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
+            cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
+        }
+    };
+    // Stages that one thread copies before the other threads have started: not of teams that wait for the one before
+    const int early = by_tma && first < tiles && !(take_turns && team > 0) ? min(steps, EARLY) : 0;
     if (elected) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
@@ -352,24 +372,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         if (MAY_TAKE_TURNS)
             mbarrier_init(&begins[team], 1);
         fence_mbarrier_init();
+        if (COPIED)
+            griddepcontrol_wait();  // for rows that `copy` aligns
+        if (early > 0) {
+            const int2 tile = rasterize(first, tile_rows, tile_columns);
+#pragma unroll 1  // less code before the first products
+            for (int s = 0; s < early; ++s)
+                load_by_tma(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
+        }
     }
     __syncthreads();
 
-    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
     const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
     const bool pairs = (ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
-    const int first = blockIdx.x + team * gridDim.x, stride = TEAMS * gridDim.x;  // tiles of this team
     if (produces) {
         if (COPIED)
-            griddepcontrol_wait();  // for rows that `copy` aligns
+            griddepcontrol_wait();  // the copies of single elements, too
         setmaxnreg_dec<40>();
+        ring.advance(early);
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
         const int lane = threadIdx.x % PRODUCERS, together = by_tma ? 32 : PRODUCERS;
-        // A team begins when the one before has multiplied some stages. If all began at once, they would read and write C at
-        // the same time, in each round, and the tensor cores would be idle meanwhile.
-        const bool take_turns = MAY_TAKE_TURNS && tiles > TEAMS * gridDim.x;
         const unsigned lead = take_turns ? STAGES - 1 + min(steps / 2, MOST_HEAD_START) : 0;  // stages copied until then
         const auto begin_next = [&] {
             if (elected && team < TEAMS - 1)
@@ -383,25 +406,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int start = 0; start < k; start += DEPTH) {
+                for (int start = i == first ? early * DEPTH : 0; start < k; start += DEPTH) {
                     mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
                     if (MAY_TAKE_TURNS && ring.number == lead)
                         begin_next();
-                    unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
-                    unsigned long long *const full = &ring.full[ring.place];
                     if (by_tma) {
-                        if (elected) {
-                            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-                            cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
-#pragma unroll
-                            for (int q = 0; q < BOXES; ++q) {
-                                unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
-                                cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
-                            }
-                        }
+                        if (elected)
+                            load_by_tma(ring.place, row, column, start);
                         __syncwarp();
                     } else {
-                        copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
+                        copy_stage(ring.stages + ring.place * STAGE_BYTES, {m, n, k, lda, ldb, A, B}, row, column, start);
                         cp_async_commit_group();
                         if (pending == LAG) {
                             cp_async_wait_group<LAG>();
