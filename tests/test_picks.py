@@ -157,6 +157,22 @@ def test_persistent_blocks_are_resident_at_the_same_time(kind, shape, sms):
         assert blocks <= sms or picked.macros.get("PARTS", 1) > 1
 
 
+@settings(max_examples=6 * settings.default.max_examples)
+@given(
+    st.tuples(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300).map(lambda k: 40 * k)),
+    st.integers(8, 200),
+    st.sampled_from([each for each in MATMUL.variant("split_k_dmma").geometry.builds() if each.choices[0].grouped]),
+)
+def test_clusters_that_share_a_tile_run_at_once_and_have_memory_for_their_sums(shape, sms, build):
+    one = task(dataclasses.replace(MATMUL.variant("split_k_dmma"), geometry=build), shape, "float64", sms=sms)
+    if launches := launches_of(one):
+        x, y, z = launches[0].grid
+        parts = one.macros["PARTS"]
+        assert z % parts == 0 and build.suits(one) == (z > parts)
+        if z > parts:
+            assert x * y * z <= waves.resident_blocks(parts, sms) and x * y * z <= one.macros["MAX_PIECES"]
+
+
 def test_a_choice_without_an_sm_count_is_refused():
     for name in ("best", "split_k", "stream_k_fma"):
         asked = task(MATMUL.variant(name), (512, 512, 512), "float32", sms=0)
