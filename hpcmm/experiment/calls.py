@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import hosted
-from hpcmm.experiment.functions import RETURNED, Function, Source
+from hpcmm.experiment.functions import RETURNED, Function, Source, parsed
 from hpcmm.experiment.parsed import ELEMENT
 from hpcmm.experiment.syntax import (
     Parameter,
@@ -214,7 +214,7 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
 
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
     """Write the adapted source of a kernel, whose head has calls, into the user's cache; return its path."""
-    source, accelerator = Source(text, path), DEVICES[device].accelerator
+    source, accelerator = parsed(text, path), DEVICES[device].accelerator
     hosted_calls = hosted.calls_of(source, head["host"]) if "host" in head else {}
     called = [read(path, source, call, head) for call in hosted_calls.values() or calls_of(head)]
     bodies = [body_of(path, source, call, head, kernels, device) for call in called]

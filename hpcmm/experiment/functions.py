@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,3 +102,17 @@ class Source(Parsed):
         pointer = re.fullmatch(r"(float|double|int)\s*\*{1,2}", returns)
         two = sum(bool(each.pointers) for each in self.parameters(name)) > 1
         return bool(syntax.VECTOR.fullmatch(returns) or (pointer and two and not written(self, name)))
+
+
+def parsed(text: str, path: Path | None = None) -> Source:
+    """Return the parsed source of a text, parsed once: finding, adapting and judging a kernel all ask for it.
+
+    A header beside the file changes what its words mean.
+    """
+    named = re.findall(r'#\s*include\s*"(.+?)"', text) if path else ()
+    return _parsed(text, path, tuple(each for each in named if (path.parent / each).is_file()))
+
+
+@functools.lru_cache(16)
+def _parsed(text: str, path: Path | None, beside: tuple[str, ...]) -> Source:
+    return Source(text, path)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.experiment.functions import Source
+from hpcmm.experiment.functions import Source, parsed
 from hpcmm.experiment.host_code import TYPES
 from hpcmm.experiment.host_runs import HostRun, Pointer, Step, Unclear
 from hpcmm.experiment.syntax import Parameter
@@ -111,11 +111,6 @@ def parts_of(host: str) -> tuple[str, dict[str, str]]:
     if not found or not all(re.fullmatch(r"\s*\w+\s*", name) and value for name, _, value in pairs):
         raise ValueError(host)
     return found[1], {name.strip(): value.strip() for name, _, value in pairs}
-
-
-@functools.lru_cache(8)
-def parsed(text: str) -> Source:
-    return Source(text)
 
 
 def scalars_of(operation: Operation) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import calls, returning
-from hpcmm.experiment.functions import Source
+from hpcmm.experiment.functions import parsed
 from hpcmm.experiment.hosted import Hosted, scalars_of
 from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
@@ -221,7 +221,7 @@ def hosted(head: Mapping[str, Any], text: str, operation: Operation, problems: P
 
 def check_parameters(text: str, operation: Operation, problems: Problems) -> None:
     """Report a function with the operation's name and other parameters, which a call would read wrongly."""
-    function = Source(text).functions.get(operation.kernels)
+    function = parsed(text).functions.get(operation.kernels)
     if function and operation.kernels in calls.SIGNATURES and calls.fits(function, operation.kernels) is False:
         wanted = calls.SIGNATURES[operation.kernels]
         shown = ", ".join(each.format(real="REAL", scalar="REAL") for each in wanted)

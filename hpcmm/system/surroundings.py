@@ -252,8 +252,9 @@ def say(found: Mapping[str, str] | None = None) -> None:
 def findings() -> Iterator[tuple[Variable | Condition, str]]:
     """Yield each record of the table that this process inherited something of, and what it inherited."""
     everything = {**os.environ, **remembered(os.environ)}
+    records = {name: record_of(name) for name in everything}
     for record in VARIABLES:
-        own = {name: value for name, value in everything.items() if record_of(name) is record}
+        own = {name: value for name, value in everything.items() if records[name] is record}
         if record.action == KEPT:
             continue
         if record.action in (SET, DEFAULT):

@@ -20,7 +20,7 @@ from hpcmm.bench.adoption.sequences import GPU
 from hpcmm.bench.adoption.signatures import arrays_of, element_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import VectorSearch
-from hpcmm.experiment import calls
+from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.model import HpcmmError
 from hpcmm.operations import heads
@@ -80,7 +80,7 @@ def is_native(text: str, path: Path) -> bool:
         return False
     if has_calls(text, path):
         return True
-    source = Source(text)
+    source = functions.parsed(text)
     if name := native(source):
         return path.suffix == CPU.suffix or (is_exported(source, name) and text == calls.with_headers(text, path, True))
     hidden = not any(each.kernel for each in source.functions.values())  # from the parser: macros define kernels

@@ -9,6 +9,7 @@ from pathlib import Path
 from hpcmm.bench.adoption.search import NotAdopted
 from hpcmm.bench.adoption.sequences import GPU
 from hpcmm.bench.adoption.signatures import arrays_of, integers_of, kinds
+from hpcmm.experiment import functions
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.model.devices import DEVICES, Device
@@ -78,7 +79,7 @@ def decoded(path: Path) -> str:
 
 def parsed(path: Path) -> tuple[Source, Device]:
     """Return the source of a file, and the device of its kernels."""
-    source = Source(decoded(path), path)
+    source = functions.parsed(decoded(path), path)
     of_gpu = any(each.kernel for each in source.functions.values())
     return source, GPU if of_gpu else SUFFIXES.get(path.suffix, GPU)
 
