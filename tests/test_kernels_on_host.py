@@ -317,12 +317,14 @@ def cases(rung: Task) -> list[tuple[tuple[int, ...], dict[str, float]]]:
             shapes += [(rows, columns, whole + 4), (rows, columns, 21), (rows, columns - 4, 20)]
             if "MAX_BLOCKS" in constants:  # one tile for all blocks, and a whole one each and parts of those left
                 shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
-            products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
+            large = [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         if "BFLOAT16" in constants:  # one source for both types: a few of the large tiles for one, one for the other
             few = [*products[:1], *products[4:6], *products[7:8]]
             return (
                 [*few, (shapes[0], products[0][1]), (shapes[2], products[1][1])] if constants["BFLOAT16"] else few[2:]
             )
+        if "ROWS" in constants:  # of the small ones those that differ most: each takes as long as a whole block
+            return [*(products[i] for i in (1, 3, 4, 7, 9, 10, 11)), *large]
         return products
     if operation.dimensions == ("n", "k"):
         shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (20484, 11)]
