@@ -11,6 +11,7 @@ import yaml
 from tasks import needs_gxx
 from test_kernels_compiled import nvrtc
 
+from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, on_host
 from hpcmm.bench.adoption import NotAdopted, adopt, choosing, launches, trials
 from hpcmm.experiment import calls, own_kernels, plan
@@ -59,9 +60,13 @@ def test_arguments_launch_and_contract_are_found(tmp_path, style):
 
 @pytest.fixture
 def benched(command, forgotten, monkeypatch, request):
-    """Run ``hpcmm bench`` on the text of a file; the search for overflows of an index takes as long as all else."""
+    """Run ``hpcmm bench`` on the text of a file; the search for overflows of an index takes as long as all else.
+
+    Those of kernels for the CPU are in ``test_verdicts.py``.
+    """
     if "index of" not in request.node.name:
         monkeypatch.setattr(on_host, "overflow", lambda kernel, task: "")
+        monkeypatch.setattr(searches, "overflow", lambda task: searches.Search())
 
     def run(folder: Path, text: str, *options, name: str = "mine.cu"):
         (folder / name).write_text(text)

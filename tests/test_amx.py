@@ -168,7 +168,7 @@ def test_sanitizers_find_nothing_on_any_path(name, dtype, sanitizer, tmp_path):
     if "clang" in version or not compiler:
         pytest.skip("needs GCC: races.c tells its OpenMP to ThreadSanitizer")
     options = searches.with_order() if sanitizer == "thread" else ("-fno-sanitize-recover=all",)
-    program = harness(compiler, name, dtype, tmp_path, "-O1", "-g", f"-fsanitize={sanitizer}", *options)
+    program = harness(compiler, name, dtype, tmp_path, "-O1", "-g1", f"-fsanitize={sanitizer}", *options)
     for path in ("neon", "portable") if platform.machine() == "aarch64" else ("avx512", "avx2", "portable"):
         surroundings = os.environ | {"HPCMM_SIMD": path, "ASAN_OPTIONS": "detect_leaks=0"}
         done = subprocess.run([program], env=surroundings, capture_output=True, text=True)
