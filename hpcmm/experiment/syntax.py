@@ -49,13 +49,14 @@ def parser():
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all nodes in it, in the order of the text."""
-    waiting = [node]
+@functools.lru_cache(1 << 12)  # each question about a function passes over it again, and the parser makes new objects
+def walk(node: Node) -> tuple[Node, ...]:
+    """Return a node and all nodes in it, in the order of the text."""
+    found, waiting = [], [node]
     while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += reversed(node.children)
+        found.append(waiting.pop())
+        waiting += reversed(found[-1].children)
+    return tuple(found)
 
 
 def part(node: Node | None, field: str) -> Node | None:
