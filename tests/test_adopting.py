@@ -14,7 +14,7 @@ from test_kernels_compiled import nvrtc
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, on_host
 from hpcmm.bench.adoption import NotAdopted, adopt, choosing, launches, trials
-from hpcmm.experiment import calls, own_kernels, plan
+from hpcmm.experiment import calls, functions, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
 from hpcmm.kernels import modules
@@ -218,6 +218,14 @@ def test_headers_that_this_machine_lacks_are_left_out(tmp_path):
     (tmp_path / "mine.c").write_text(text)
     kept = calls.with_headers(text, tmp_path / "mine.c", False)
     assert kept.splitlines()[:2] == ["", "#include <stdlib.h>"]
+
+
+def test_a_file_is_parsed_again_once_its_header_is_there(tmp_path):
+    text, path = '#include "own.h"\n__global__ void f(real_t *x, int n) { x[n - 1] = 0; }', tmp_path / "mine.cu"
+    alone = functions.parsed(text, path)
+    assert alone is functions.parsed(text, path) and alone.undeclared == ["real_t"]
+    (tmp_path / "own.h").write_text("typedef float real_t;\n")
+    assert functions.parsed(text, path).undeclared == []
 
 
 def test_an_unknown_instruction_names_options(tmp_path):
