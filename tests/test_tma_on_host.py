@@ -178,11 +178,11 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("            cp_async_bulk_wait_group_read<0>();\n            mbarrier_arrive(&own.empty[stored]);",
-         "            mbarrier_arrive(&own.empty[stored]);", "race in shared memory"),
+        ("            cp_async_bulk_wait_group_read<0>();\n            mbarrier_arrive(&ring.empty[stored]);",
+         "            mbarrier_arrive(&ring.empty[stored]);", "race in shared memory"),
         ("            barrier_sync(1 + consumer, 128);\n            if (!c_by_tma)", "            if (!c_by_tma)",
          "race in shared memory"),
-        ("                release(own.stage);\n                continue;", "                continue;", HANG),
+        ("                release(ring.stage);\n                continue;", "                continue;", HANG),
         ("(step - steps) * HELD", "0", "wrong result|race in shared memory|expect_tx|" + HANG),
     ],
 )  # fmt: skip

@@ -27,13 +27,13 @@
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
-
-    __device__ void operator+=(const Pair &other)
-    {
-        of[0] += other.of[0];
-        of[1] += other.of[1];
-    }
 };
+
+__device__ inline void operator+=(Pair &sum, const Pair &other)
+{
+    sum.of[0] += other.of[0];
+    sum.of[1] += other.of[1];
+}
 
 constexpr __device__ int common_divisor(int a, int b)
 {
