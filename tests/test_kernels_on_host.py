@@ -323,7 +323,7 @@ def cases(rung: Task) -> list[tuple[tuple[int, ...], dict[str, float]]]:
             return (
                 [*few, (shapes[0], products[0][1]), (shapes[2], products[1][1])] if constants["BFLOAT16"] else few[2:]
             )
-        if "ROWS" in constants:  # of the small ones those that differ most: each takes as long as a whole block
+        if "ROWS" in constants:  # fewer small products, because a product smaller than a tile takes as long as a tile
             return [*(products[i] for i in (1, 3, 4, 7, 9, 10, 11)), *large]
         return products
     if operation.dimensions == ("n", "k"):

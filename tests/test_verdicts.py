@@ -187,6 +187,20 @@ def test_a_size_that_a_kernel_does_not_take_is_answered_by_one_that_it_takes(tmp
 
 
 @needs_gcc
+def test_a_race_fails_a_kernel_whose_results_are_right(tmp_path, command, forgotten):
+    """Two threads write the same sum."""
+    (tmp_path / "twice.c").write_text(
+        "// hpcmm:\n//   operation: vector_add\n//   dtypes: [float32]\n#include <stddef.h>\n"
+        "void vector_add(const float *x, const float *y, float *z, size_t n, int threads) {\n"
+        "#pragma omp parallel num_threads(2)\n    for (size_t i = 0; i < n; ++i) z[i] = x[i] + y[i];\n}\n"
+    )
+    (found,) = json.loads(command("bench", "twice.c", "--sizes", "8", "--json", folder=tmp_path).stdout)["kernels"]
+    if "ThreadSanitizer did not run" in found.get("note", ""):
+        pytest.skip(found["note"])
+    assert not found["passed"] and "data race: a write in line 7" in found["where"], found
+
+
+@needs_gcc
 def test_a_kernel_with_a_header_of_the_package_is_searched():
     matmul = OPERATIONS["matmul"]
     task = Task(matmul, matmul.variant("amx_tile"), (1, 1, 1), "int8", matmul.scalars)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpcmm.experiment import syntax
 from hpcmm.experiment.conditions import LOOPS, guards, has_remainder, is_condition, multiplies, takes_whole_tiles
-from hpcmm.experiment.parsed import Parsed, is_kernel
+from hpcmm.experiment.parsed import Parsed, headers_beside, is_kernel
 from hpcmm.experiment.syntax import Parameter, called_by, calls, part, text_of, walk
 from hpcmm.experiment.writes import written
 
@@ -105,14 +105,11 @@ class Source(Parsed):
 
 
 def parsed(text: str, path: Path | None = None) -> Source:
-    """Return the parsed source of a text, parsed once: finding, adapting and judging a kernel all ask for it.
-
-    A header beside the file changes what its words mean.
-    """
-    named = re.findall(r'#\s*include\s*"(.+?)"', text) if path else ()
-    return _parsed(text, path, tuple(each for each in named if (path.parent / each).is_file()))
+    """Return the parsed source of a text; the last ones are kept, because several steps need the same source."""
+    return _parsed(text, path, headers_beside(text, path))
 
 
 @functools.lru_cache(16)
-def _parsed(text: str, path: Path | None, beside: tuple[str, ...]) -> Source:
+def _parsed(text: str, path: Path | None, headers: tuple[str, ...]) -> Source:
+    """Parse a text again if a header appears beside its file: the source has other undeclared names then."""
     return Source(text, path)

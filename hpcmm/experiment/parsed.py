@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from hpcmm.experiment import syntax
 from hpcmm.experiment.host_code import definitions, launch, launches
@@ -17,7 +17,6 @@ from hpcmm.system.text import split
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-Found = TypeVar("Found")
 TILE = re.compile(
     r"^[MNK][BCR]$|LANE|TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
 )
@@ -49,17 +48,10 @@ def is_kernel(definition: Node | None) -> bool:
     return "__global__" in text_of(definition).partition("{")[0]
 
 
-def kept(method: Callable[[Parsed, str], Found]) -> Callable[[Parsed, str], Found]:
-    """Keep what a method says of each function: a search asks many times, and a parsed source does not change."""
-
-    @functools.wraps(method)
-    def keeping(self: Parsed, name: str) -> Found:
-        key = method.__name__, name
-        if key not in self.answers:
-            self.answers[key] = method(self, name)
-        return self.answers[key]
-
-    return keeping
+def headers_beside(text: str, path: Path | None) -> tuple[str, ...]:
+    """Return the headers that a text includes and that are beside its file."""
+    named = re.findall(r'#\s*include\s*"(.+?)"', text) if path else ()
+    return tuple(each for each in named if (path.parent / each).is_file())
 
 
 class Parsed:
@@ -67,7 +59,9 @@ class Parsed:
 
     def __init__(self, text: str, path: Path | None = None):
         self.path, content = path, bytearray(text.encode())
-        self.answers: dict[tuple[str, str], Any] = {}  # of the methods that are kept
+        # The search for a contract asks the same about a function many times, and a parsed source does not change.
+        for method in (self.used, self.parameters, self.reached, self.text, self.macros_of):
+            setattr(self, method.__name__, functools.cache(method))
         for each in walk(syntax.parser().parse(bytes(content)).root_node):  # so that no word in a comment counts
             if each.type == "comment":
                 content[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", each.text)
@@ -133,8 +127,7 @@ class Parsed:
     @functools.cached_property
     def has_headers(self) -> bool:
         """Whether a header that the file includes is beside it."""
-        headers = re.findall(r'#\s*include\s*"(.+?)"', self.content.decode(errors="replace"))
-        return bool(self.path) and any((self.path.parent / each).is_file() for each in headers)
+        return bool(headers_beside(self.content.decode(errors="replace"), self.path))
 
     @functools.cached_property
     def undeclared(self) -> list[str]:
@@ -189,7 +182,6 @@ class Parsed:
         node = self.nodes[name]
         return "::".join([*syntax.namespaces(node), text_of(syntax.name_in(node))])
 
-    @kept
     def used(self, name: str) -> list[Parameter]:
         """Return the sizes and arrays of the file that a function, or one that it calls, uses in no declaration."""
         kernel = is_kernel(self.nodes[name])
@@ -221,14 +213,12 @@ class Parsed:
         found = {each: [x for x in given if x in words[each] - own[each] or each == name] for each in words}
         return {each: names for each, names in found.items() if names}
 
-    @kept
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """Return the parameters of a function."""
         listed = part(syntax.function_declarator(self.nodes[name]), "parameters").named_children
         own = (each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void")
         return tuple(parameter(each, vectors=self.vectors) for each in own)
 
-    @kept
     def reached(self, name: str) -> list[str]:
         """Return a function and all functions of the file that it calls or passes on, directly or indirectly."""
         found = [name]
@@ -240,12 +230,10 @@ class Parsed:
             found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in {*found, *local}]
         return found
 
-    @kept
     def text(self, name: str) -> str:
         """Return the source of a function, with the functions that it calls and the macros that these use."""
         return "\n".join(text_of(self.nodes[each]) for each in self.reached(name)) + self.macros_of(name)
 
-    @kept
     def macros_of(self, name: str) -> str:
         """Return the bodies of the macros that a function uses, or one that it calls."""
         text, found = "\n".join(text_of(self.nodes[x]) for x in self.reached(name)), ""

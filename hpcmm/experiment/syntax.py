@@ -49,7 +49,7 @@ def parser():
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
-@functools.lru_cache(1 << 12)  # each question about a function passes over it again, and the parser makes new objects
+@functools.lru_cache(4096)  # the nodes of a function are needed many times, and tree_sitter creates them anew each time
 def walk(node: Node) -> tuple[Node, ...]:
     """Return a node and all nodes in it, in the order of the text."""
     found, waiting = [], [node]

@@ -31,7 +31,7 @@ COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
 WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-nostartfiles")
 WATCH += ("-fno-reorder-blocks",)  # the order of the code shows where lanes of a warp meet again
-# for addr2line, which confuses the files of some lines in version 5, and needs no places of variables
+# For addr2line. It takes some lines of DWARF 5 for those of other files, and needs no locations of variables.
 LINES = ("-g1", "-gdwarf-4", "-fno-var-tracking")
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
@@ -258,7 +258,7 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
     return [*arguments, *libraries], text, content
 
 
-@functools.cache  # nobody changes them while a program runs, and each kernel asks several times
+@functools.cache  # the files of the package do not change while it runs
 def own_sources() -> str:
     """Return all that runtime, header and harness are compiled from."""
     return "".join(file.read_text() for file in FILES)
