@@ -443,7 +443,7 @@ def test_cuda_tiles_are_divided(gpu, name, shape):
     divided = 0
     for build in builds_of(name, (MATMUL.dtypes_of(MATMUL.variant(name))[0],)):
         variant, dtype = build.values
-        if name != "stream_k_dmma" or variant.geometry.choices[0].divided:
+        if dict(variant.geometry.choices[0].numbers).get("divided", 1):
             check_divided(gpu, task(MATMUL, shape, dtype, variant=variant), 20)
             divided += 1
     assert divided
@@ -477,6 +477,7 @@ TILED = {  # rungs whose tile depends on the shape, and shapes with ends of tile
     **dict.fromkeys(("split_k", "fixed_parts_fma"), ((130, 201, 77), (100, 132, 640))),
     "split_k_dmma": ((130, 201, 77), (100, 132, 640), (30, 61, 2101), (31, 64, 2304)),  # several clusters a tile
     "stream_k_dmma": ((130, 202, 76), (101, 133, 641), (64, 128, 0)),
+    "stream_k_fma": ((130, 201, 77), (100, 132, 640), (1301, 1202, 333), (64, 128, 0)),
     "persistent_dmma": ((130, 202, 76), (1001, 133, 641), (2600, 2500, 48), (2601, 2501, 35), (64, 128, 0)),
 }
 

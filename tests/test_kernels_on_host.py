@@ -530,6 +530,7 @@ def divided(geometry: tabled.Tabled) -> tabled.Tile:
 SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
 SPLIT_TILES = [tile for tile in undivided(SPLIT_K) if tile.block <= 128] + undivided(SPLIT_K)[:1]
 STREAM_K = RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices
+STREAM_FMA = [tile for tile in RUNG_OF["matmul/stream_k_fma"][1].geometry.choices if tile.slices == 1]
 SPLIT_DMMA = undivided(RUNG_OF["matmul/split_k_dmma"][1].geometry)
 # Whose threads copy a number of rows of A at once that does not divide its rows
 UNEVEN = [tile for tile in SPLIT_DMMA if tile.rows % (2 * tile.block // tile.slices // tile.depth)]
@@ -543,13 +544,14 @@ TILES = [  # a rung, a type and one of its tiles
     *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
     *(("stream_k_dmma", "float64", each.values[0]) for each in some(STREAM_K, 3)),
+    *(("stream_k_fma", "float32", tile) for tile in STREAM_FMA[:2]),
 ]
 
 
 def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
     """Shapes and orders: whole tiles, ragged ones, some without terms; rows that begin anywhere."""
     m, n, k = tile.rows, tile.columns, tile.depth
-    if name == "stream_k_dmma":
+    if name in ("stream_k_dmma", "stream_k_fma"):
         return in_orders((m, n, 5 * k), (m - 1, n + 5, k + 7), (1, 2, 3), (m + 2, n + 6, 2 * k + 4), (m, n, 0))
     k *= tile.slices
     if tile.parts == 8:  # blocks of a cluster, which read and write each other's shared memory

@@ -154,7 +154,7 @@ def test_persistent_blocks_are_resident_at_the_same_time(kind, shape, sms):
     blocks, tiles = math.prod(launch.grid), math.prod(picked.geometry.over_c(picked))
     assert blocks == tiles or blocks <= picked.macros.get("MAX_BLOCKS", blocks)
     if isinstance(picked.geometry, Tabled) and re.match("even|min|CLUSTER", str(picked.geometry.record["grid"][0])):
-        assert blocks <= sms or picked.macros.get("PARTS", 1) > 1
+        assert blocks <= sms * picked.macros.get("RESIDENT", 1) or picked.macros.get("PARTS", 1) > 1
 
 
 @settings(max_examples=6 * settings.default.max_examples)

@@ -12,6 +12,16 @@ __device__ inline void add_u32(unsigned &sum, unsigned term)
     asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
 }
 
+// Move a pointer by two additions of 32 bits. The compiler may make a multiply-add of one of 64 bits, which takes cycles
+// from the FMA units.
+template <class T> __device__ void add_cc(const T *&pointer, long long bytes)
+{
+    asm volatile("{.reg .b32 low, high, x, y; mov.b64 {low, high}, %0; mov.b64 {x, y}, %1; add.cc.u32 low, low, x; "
+                 "addc.u32 high, high, y; mov.b64 %0, {low, high};}"
+                 : "+l"(pointer)
+                 : "l"(bytes));
+}
+
 // x = x, here: the compiler does not move the computation of x into a branch that uses it.
 __device__ inline void mov(double &x)
 {
@@ -44,6 +54,17 @@ template <int BYTES> __device__ void cp_async(void *target, const void *source, 
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
                      "r"(valid));
+}
+
+// The same for an address in shared memory. With `ignored`, the source is not read, and all bytes are zero.
+template <int BYTES> __device__ void cp_async_ignore_src(unsigned target, const void *source, bool ignored)
+{
+    if constexpr (BYTES == 16)
+        asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p;}" ::"r"(target),
+                     "l"(source), "r"((int)ignored));
+    else
+        asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; cp.async.ca.shared.global [%0], [%1], %2, p;}" ::"r"(target),
+                     "l"(source), "n"(BYTES), "r"((int)ignored));
 }
 
 // Commit this thread's copies since its last commit as one group.

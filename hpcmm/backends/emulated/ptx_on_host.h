@@ -9,6 +9,7 @@
 namespace ptx {
 
 inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
+template <class T> void add_cc(const T *&pointer, long long bytes) { pointer = (const T *)((const char *)pointer + bytes); }
 inline void mov(double &) {}
 inline void mov(float &) {}
 inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector) { return __byte_perm(low, high, selector); }
@@ -16,6 +17,10 @@ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector) { retur
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
     cuda_cp_async(target, source, BYTES, valid);
+}
+template <int BYTES> void cp_async_ignore_src(unsigned target, const void *source, bool ignored)
+{
+    cuda_cp_async((void *)(cuda_dynamic_shared() + target), source, BYTES, ignored ? 0 : BYTES);
 }
 inline void cp_async_commit_group() { cuda_cp_async_commit_group(); }
 template <int PENDING> void cp_async_wait_group() { cuda_cp_async_wait_group(PENDING); }

@@ -455,8 +455,9 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     extern __shared__ __align__(128) REAL shared[];
-    if ((lda | ldb | n | k) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
-        product<2>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
-    else
+    // The code of the first branch is the first: a cold kernel waits for each line of its code after 64 KiB.
+    if (WIDTH > 1 && !((lda | ldb | n | k) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0))
         product<1>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    else
+        product<WIDTH>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
 }

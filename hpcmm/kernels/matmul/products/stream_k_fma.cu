@@ -1,10 +1,11 @@
 // Matrix product, GPU rung: persistent blocks divide the terms of tiles, and multiply on the FMA units.
 //
-// As large_thread_tile, with the tiles of split_k and the division of stream_k: there is one block per SM, and every
-// block computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks
-// that share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
-// which block that is. No block waits for another. The loads of the next tile's first stages, and of C if it is read,
-// start before a tile is finished. Needs compute capability 8.0. Limit: the rate of the FMA units.
+// As large_thread_tile, with the division of stream_k, and the tiles of split_k, or those of fma_columns.cuh: with them,
+// two blocks fit on an SM, and one multiplies while the other waits. All resident blocks compute the same number of whole
+// tiles and an equal share of the steps of the remaining tiles. Of the blocks that share a tile, the last to finish adds
+// up their sums in the order of the blocks, so the result does not depend on which block that is. No block waits for
+// another. The loads of the next tile's first stages, and of C if it is read, start before a tile is finished. Needs
+// compute capability 8.0. Limit: the rate of the FMA units.
 //
 // hpcmm:
 //   operation: matmul
@@ -16,7 +17,11 @@
 //   options: ['--ptxas-options=-O1']
 
 #include "matmul/division.cuh"
+#if SLICES == 1
+#include "matmul/fma_columns.cuh"
+#else
 #include "matmul/fma_tile.cuh"
+#endif
 #include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
 
@@ -61,14 +66,52 @@ template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, c
     return true;
 }
 
+// Write alpha sums + beta C to the tile at `row` and `column`.
+#if SLICES == 1
+template <int EA, int EB> using TileOf = Tile<EB>;
+
+template <class T>
+__device__ void write(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], float *shared, float *C, int ldc, int m,
+                      int n, int row, int column, float alpha, float beta)
+{
+    tile.write(sums, shared + STAGES * T::STAGE, C, ldc, m, n, row, column, alpha, beta);
+}
+#else
+template <int EA, int EB> using TileOf = Tile<EA, EB, false>;
+
+template <class T>
+__device__ void write(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], float *, float *C, int ldc, int m, int n,
+                      int row, int column, float alpha, float beta)
+{
+    constexpr int FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = FRAGMENTS % 8 == 0 ? 8 : FRAGMENTS;
+    const auto in_passes = [&](const auto &result) {
+#pragma unroll
+        for (int from = 0; from < FRAGMENTS; from += PASS_FRAGMENTS) {
+            Vector before[PASS_FRAGMENTS] = {};
+            if (beta != 0)
+#pragma unroll
+                for (int f = 0; f < PASS_FRAGMENTS; ++f)
+                    before[f] = result.load(row + tile.row_of(from + f), column + tile.column_of(from + f));
+#pragma unroll
+            for (int f = 0; f < PASS_FRAGMENTS; ++f)
+                result.store(row + tile.row_of(from + f), column + tile.column_of(from + f), alpha, sums[from + f],
+                             beta, before[f]);
+        }
+    };
+    if (whole_vectors(C, n, ldc))
+        in_passes(Result<VECTORS>{C, m, n, ldc});
+    else
+        in_passes(Result<SINGLY>{C, m, n, ldc});
+}
+#endif
+
 template <int EA, int EB>
 __device__ void persistent_product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb,
                                    float beta, float *C, int ldc)
 {
     extern __shared__ __align__(128) float shared[];
-    using T = Tile<EA, EB, false>;
-    constexpr int OWN_FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = OWN_FRAGMENTS % 8 == 0 ? 8 : OWN_FRAGMENTS;
-    T tile(shared, lda, ldb);
+    using T = TileOf<EA, EB>;
+        T tile(shared, lda, ldb);
     // The current piece is in shared memory, not in registers: the products need all of them.
     __shared__ struct {
         Piece piece;
@@ -101,41 +144,26 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
         if (beta != 0 && current.piece.to - current.piece.from == division().steps)
             prefetch_tile(C, ldc, m, n, current.row, current.column, ROWS, threadIdx.x, BLOCK);
         tile.mainloop(current.piece.to - current.piece.from);
-        Vector sums[OWN_FRAGMENTS];
+        Vector sums[T::OWN_FRAGMENTS];
         tile.reduce_slices(sums);
         const Piece piece = current.piece;
         const int row = current.row, column = current.column;
         more = advance(i);
-        const auto finish = [&](const auto &result) {
-#pragma unroll
-            for (int from = 0; from < OWN_FRAGMENTS; from += PASS_FRAGMENTS) {
-                Vector before[PASS_FRAGMENTS] = {};
-                if (beta != 0)
-#pragma unroll
-                    for (int f = 0; f < PASS_FRAGMENTS; ++f)
-                        before[f] = result.load(row + tile.row_of(from + f), column + tile.column_of(from + f));
-#pragma unroll
-                for (int f = 0; f < PASS_FRAGMENTS; ++f)
-                    result.store(row + tile.row_of(from + f), column + tile.column_of(from + f), alpha, sums[from + f],
-                                 beta, before[f]);
-            }
-        };
         if (piece.to - piece.from < division().steps && !fix_up(sums, piece, division()))
             continue;
-        if (whole_vectors(C, n, ldc))
-            finish(Result<VECTORS>{C, m, n, ldc});
-        else
-            finish(Result<SINGLY>{C, m, n, ldc});
+        write(tile, sums, shared, C, ldc, m, n, row, column, alpha, beta);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
     const int of_a = COPIED ? lda : lda | k, of_b = COPIED ? ldb : ldb | n;  // copied rows have zeros behind their ends
-    if (of_a % A_WIDTH == 0 && of_b % B_WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0)
-        persistent_product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
-    else
+    // The code of the first branch is the first: a cold kernel waits for each line of its code after 64 KiB.
+    if (A_WIDTH * B_WIDTH > 1 &&
+        !(of_a % A_WIDTH == 0 && of_b % B_WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0))
         persistent_product<1, 1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    else
+        persistent_product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
 }
