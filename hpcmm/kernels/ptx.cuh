@@ -16,8 +16,8 @@ __device__ inline void add_u32(unsigned &sum, unsigned term)
 // from the FMA units.
 template <class T> __device__ void add_cc(const T *&pointer, long long bytes)
 {
-    asm volatile("{.reg .b32 low, high, x, y; mov.b64 {low, high}, %0; mov.b64 {x, y}, %1; add.cc.u32 low, low, x; "
-                 "addc.u32 high, high, y; mov.b64 %0, {low, high};}"
+    asm volatile("{.reg .b32 low, high, x, y; mov.b64 {low, high}, %0; mov.b64 {x, y}, %1; "
+                 "add.cc.u32 low, low, x; addc.u32 high, high, y; mov.b64 %0, {low, high};}"
                  : "+l"(pointer)
                  : "l"(bytes));
 }
@@ -56,14 +56,16 @@ template <int BYTES> __device__ void cp_async(void *target, const void *source, 
                      "r"(valid));
 }
 
-// The same for an address in shared memory. With `ignored`, the source is not read, and all bytes are zero.
-template <int BYTES> __device__ void cp_async_ignore_src(unsigned target, const void *source, bool ignored)
+// The same to an address in shared memory. With `ignored`, the source is not read, and all bytes are zero.
+template <int BYTES> __device__ void cp_async(unsigned target, const void *source, bool ignored)
 {
     if constexpr (BYTES == 16)
-        asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p;}" ::"r"(target),
+        asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; "
+                     "cp.async.cg.shared.global [%0], [%1], 16, p;}" ::"r"(target),
                      "l"(source), "r"((int)ignored));
     else
-        asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; cp.async.ca.shared.global [%0], [%1], %2, p;}" ::"r"(target),
+        asm volatile("{.reg .pred p; setp.ne.s32 p, %3, 0; "
+                     "cp.async.ca.shared.global [%0], [%1], %2, p;}" ::"r"(target),
                      "l"(source), "n"(BYTES), "r"((int)ignored));
 }
 

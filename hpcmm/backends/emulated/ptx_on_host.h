@@ -18,7 +18,7 @@ template <int BYTES> void cp_async(void *target, const void *source, int valid =
 {
     cuda_cp_async(target, source, BYTES, valid);
 }
-template <int BYTES> void cp_async_ignore_src(unsigned target, const void *source, bool ignored)
+template <int BYTES> void cp_async(unsigned target, const void *source, bool ignored)
 {
     cuda_cp_async((void *)(cuda_dynamic_shared() + target), source, BYTES, ignored ? 0 : BYTES);
 }

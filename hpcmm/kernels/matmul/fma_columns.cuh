@@ -90,11 +90,11 @@ template <int EB> struct Tile {
             terms_left = column ? terms - b_row : 0;
         }
         if (i < A_COPIES) {
-            cp_async_ignore_src<4>(to_a + i * A_STEP * 4, from_a, (rows_left & 1u << i) == 0);
+            cp_async<4>(to_a + i * A_STEP * 4, from_a, (rows_left & 1u << i) == 0);
             add_cc(from_a, 4LL * A_STEP * lda);
         } else {
             const int p = (i - A_COPIES) * B_STEP;
-            cp_async_ignore_src<4 * EB>(to_b + p * COLUMNS * 4, from_b, terms_left <= p);
+            cp_async<4 * EB>(to_b + p * COLUMNS * 4, from_b, terms_left <= p);
             add_cc(from_b, 4LL * B_STEP * ldb);
         }
     }
