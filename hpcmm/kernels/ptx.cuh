@@ -12,8 +12,7 @@ __device__ inline void add_u32(unsigned &sum, unsigned term)
     asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
 }
 
-// Move a pointer by two additions of 32 bits. The compiler may make a multiply-add of one of 64 bits, which takes cycles
-// from the FMA units.
+// Move a pointer by two additions of 32 bits. Of one of 64 bits the compiler may make a multiply-add, on the FMA units.
 template <class T> __device__ void add_cc(const T *&pointer, long long bytes)
 {
     asm volatile("{.reg .b32 low, high, x, y; mov.b64 {low, high}, %0; mov.b64 {x, y}, %1; "

@@ -1,17 +1,16 @@
 // A tile of C on the FMA units, in float32, of two blocks on an SM: the mainloop of stream_k_fma without slices.
 //
 // Compared with fma_tile.cuh:
-//   - A stage has its part of A by columns. A thread then loads as many vectors of 16 bytes for A as for B, and needs no
-//     registers for terms that it multiplies later. Columns are copied by single elements, so rows may begin anywhere.
+//   - A stage has its part of A by columns. A thread then loads a term of four rows at once, and needs no registers
+//     for terms that it multiplies later. Columns are copied by single elements, so rows may begin anywhere.
 //   - The copies are spread among the products, with few instructions: which rows are inside A is computed once.
 //   - C is written by way of shared memory, in loops. A cold kernel waits for each line of its code after the first
 //     64 KiB, so code that is not repeated must be short.
 //
-// An FFMA reads three registers, and the register file of a quarter of an SM delivers two per cycle, one of each parity.
-// The reuse cache holds one operand of each parity from the previous instructions in the same position. Here it holds
-// the elements of two rows of A, and an element of B is used for both: an FFMA reads its sum and every second one an
-// element of B, of the other parity. For that the sums have the parity of their neighbour, because vectors of swapped
-// neighbours are stored.
+// The order of the products follows the register banks (see fma_tile.cuh). The reuse cache holds an operand of each
+// parity in each position: here the elements of two rows of A. An element of B is used for both rows. So each FFMA reads
+// its sum, and every second one an element of B, of the other parity: a sum has the parity of its neighbour, because
+// vectors of swapped neighbours are stored.
 #ifndef FMA_COLUMNS_CUH
 #define FMA_COLUMNS_CUH
 
@@ -27,7 +26,7 @@ template <int EB> struct Tile {
     static constexpr int STAGE = (PITCH + COLUMNS) * DEPTH;  // columns of A, then rows of B
     static constexpr int A_STEP = BLOCK / DEPTH;             // rows of A copied at once
     static constexpr int B_STEP = BLOCK * EB / COLUMNS;      // rows of B copied at once
-    static constexpr int A_COPIES = ROWS / A_STEP, COPIES = A_COPIES + DEPTH / B_STEP;  // that a thread starts for a stage
+    static constexpr int A_COPIES = ROWS / A_STEP, COPIES = A_COPIES + DEPTH / B_STEP;  // of a thread for a stage
     static constexpr int FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;  // vectors of 4 neighbours in C
     static constexpr int AT_ONCE = 2;                        // copies, twice in each step but the last one
     static constexpr int C_PITCH = WARP_COLUMNS + 4;         // of a warp's rows of C in shared memory
@@ -140,8 +139,8 @@ template <int EB> struct Tile {
         const float of_b[4] = {four_b.x, four_b.y, four_b.z, four_b.w};
         sums[i][j] += of_a[i % 4] * of_b[j % 4];
     }
-    // Multiply two rows from i on, in serpentine order. The first four products read each new element of A together with
-    // a sum of the other parity.
+    // Multiply two rows from i on, in serpentine order. The first four products read each new element of A together
+    // with a sum of the other parity.
     __device__ void multiply_rows(int p, int i)
     {
         const bool back = i / 2 % 2;
@@ -206,7 +205,7 @@ template <int EB> struct Tile {
                 total[f].of[e] = sums[f / (THREAD_COLUMNS / 4)][f % (THREAD_COLUMNS / 4) * 4 + (e ^ 1)];
     }
 
-    // Write alpha sums + beta C to the tile at `top` and `left`. `staged` has room for [WARP_ROWS][C_PITCH] of each warp.
+    // Write alpha sums + beta C to the tile at `top` and `left`. `staged`: [warps][WARP_ROWS][C_PITCH].
     __device__ void write(const Vector (&total)[FRAGMENTS], float *staged, float *C, int ldc, int m, int n, int top,
                           int left, float alpha, float beta) const
     {
