@@ -134,6 +134,7 @@ def test_changes_and_missing_commits_are_distinguished_by_hashes(tmp_path, monke
     elsewhere = tmp_path / "elsewhere" / "hpcmm" / "bench" / "provenance.py"
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("three")
+    (elsewhere.parents[1] / "revision.txt").write_text("")  # as of a build without a commit
     monkeypatch.setattr(provenance, "__file__", str(elsewhere))
     without = provenance.collect()
     assert without["revision"] == f"sha256:{without['source_sha256']}" == f"sha256:{third['source_sha256']}"

@@ -47,7 +47,7 @@ def revision() -> tuple[str, bool | None]:
     """Return the commit of the checkout, or of the build, and whether it has changes; ("", None) if unknown."""
     recorded = package() / "revision.txt"
     if not (package().parent / ".git").exists():
-        commit, *changes = recorded.read_text().split() if recorded.exists() else [""]
+        commit, *changes = (recorded.read_text().split() if recorded.exists() else []) or [""]
         return commit, bool(changes) if commit else None
     commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain")
     if commit is None or changes is None:
@@ -56,10 +56,13 @@ def revision() -> tuple[str, bool | None]:
 
 
 def source_hash() -> str:
-    """Return a SHA-256 of the names and contents of the package's source files, tracked by git or not."""
+    """Return a SHA-256 of the names and contents of the package's source files, tracked by git or not.
+
+    The commit that a build records is none of them.
+    """
     folder, total = package(), hashlib.sha256()
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so"))
-    for path in sorted(files):
+    for path in sorted(path for path in files if path != folder / "revision.txt"):
         total.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 
