@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from hpcmm.experiment.fingerprint import versions
+from hpcmm.experiment.fingerprint import RECORDED, versions
 from hpcmm.model import untimed
 from hpcmm.model.records import beside
 from hpcmm.system import surroundings
@@ -45,7 +45,7 @@ def git(*arguments: str) -> bytes | None:
 
 def revision() -> tuple[str, bool | None]:
     """Return the commit of the checkout, or of the build, and whether it has changes; ("", None) if unknown."""
-    recorded = package() / "revision.txt"
+    recorded = package() / RECORDED
     if not (package().parent / ".git").exists():
         commit, *changes = (recorded.read_text().split() if recorded.exists() else []) or [""]
         return commit, bool(changes) if commit else None
@@ -62,7 +62,7 @@ def source_hash() -> str:
     """
     folder, total = package(), hashlib.sha256()
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so"))
-    for path in sorted(path for path in files if path != folder / "revision.txt"):
+    for path in sorted(path for path in files if path != folder / RECORDED):
         total.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 

@@ -30,6 +30,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
 
 PACKAGE = Path(hpcmm.__file__).parent
+RECORDED = "revision.txt"  # in the package, the commit that a build records; no source
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem")]
 
 Name = tuple[str, str]  # module, and name of a definition in it

@@ -147,8 +147,8 @@ class Plan:
 
     def edited(self, batches: Sequence[Batch], since: float) -> dict[str, list[Path]]:
         """Return the batches whose fingerprints have changed, with the sources edited ``since`` a time, last first."""
-        built = fingerprint.PACKAGE / "revision.txt"  # by an sdist; no source
-        sources = [path for path in fingerprint.PACKAGE.rglob("*") if path.suffix != ".pyc" and path != built]
+        package, recorded = fingerprint.PACKAGE, fingerprint.PACKAGE / fingerprint.RECORDED
+        sources = [path for path in package.rglob("*") if path.suffix != ".pyc" and path != recorded]
         sources += tables.of_user("").parent.glob("*.yaml")
         own = [Path(kernels.file_of(name)[0]) for name in extensions.named(self.config)]
         sources += [*own, *(header for path in own if path.suffix in SOURCES for header in kernels.headers(path))]

@@ -31,7 +31,7 @@ COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
 WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-nostartfiles")
 WATCH += ("-fno-reorder-blocks",)  # the order of the code shows where lanes of a warp meet again
-# For addr2line. It takes some lines of DWARF 5 for those of other files, and needs no locations of variables.
+# For addr2line: in DWARF 5 it names wrong files for some lines, and it does not read the locations of variables.
 LINES = ("-g1", "-gdwarf-4", "-fno-var-tracking")
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")

@@ -8,9 +8,9 @@
 //     64 KiB, so code that is not repeated must be short.
 //
 // The order of the products follows the register banks (see fma_tile.cuh). The reuse cache holds an operand of each
-// parity in each position: here the elements of two rows of A. An element of B is used for both rows. So each FFMA reads
-// its sum, and every second one an element of B, of the other parity: a sum has the parity of its neighbour, because
-// vectors of swapped neighbours are stored.
+// parity in each position: here the elements of two rows of A. An element of B is used for both rows. So each FFMA
+// reads its sum, and every second one an element of B, of the other parity: a sum has the parity of its neighbour,
+// because vectors of swapped neighbours are stored.
 #ifndef FMA_COLUMNS_CUH
 #define FMA_COLUMNS_CUH
 
@@ -27,7 +27,7 @@ template <int EB> struct Tile {
     static constexpr int A_STEP = BLOCK / DEPTH;             // rows of A copied at once
     static constexpr int B_STEP = BLOCK * EB / COLUMNS;      // rows of B copied at once
     static constexpr int A_COPIES = ROWS / A_STEP, COPIES = A_COPIES + DEPTH / B_STEP;  // of a thread for a stage
-    static constexpr int FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;  // vectors of 4 neighbours in C
+    static constexpr int OWN_FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;  // vectors of 4 neighbours in C
     static constexpr int AT_ONCE = 2;                        // copies, twice in each step but the last one
     static constexpr int C_PITCH = WARP_COLUMNS + 4;         // of a warp's rows of C in shared memory
     static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "the threads cover the tile");
@@ -195,24 +195,23 @@ template <int EB> struct Tile {
     }
 
     // Return the sums, with neighbours swapped.
-    static constexpr int OWN_FRAGMENTS = FRAGMENTS;
-    __device__ void reduce_slices(Vector (&total)[FRAGMENTS]) const
+    __device__ void reduce_slices(Vector (&total)[OWN_FRAGMENTS]) const
     {
 #pragma unroll
-        for (int f = 0; f < FRAGMENTS; ++f)
+        for (int f = 0; f < OWN_FRAGMENTS; ++f)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 total[f].of[e] = sums[f / (THREAD_COLUMNS / 4)][f % (THREAD_COLUMNS / 4) * 4 + (e ^ 1)];
     }
 
     // Write alpha sums + beta C to the tile at `top` and `left`. `staged`: [warps][WARP_ROWS][C_PITCH].
-    __device__ void write(const Vector (&total)[FRAGMENTS], float *staged, float *C, int ldc, int m, int n, int top,
+    __device__ void write(const Vector (&total)[OWN_FRAGMENTS], float *staged, float *C, int ldc, int m, int n, int top,
                           int left, float alpha, float beta) const
     {
         staged += threadIdx.x / 32 * (WARP_ROWS * C_PITCH);
         __syncwarp();  // all have read the previous tile
 #pragma unroll
-        for (int f = 0; f < FRAGMENTS; ++f) {
+        for (int f = 0; f < OWN_FRAGMENTS; ++f) {
             const int i = f / (THREAD_COLUMNS / 4), j = f % (THREAD_COLUMNS / 4);
             const int row = y + i / 4 * LANE_ROWS * 4 + i % 4, column = x + j * LANE_COLUMNS * 4;
             *(Vector *)&staged[row * C_PITCH + column] = total[f];

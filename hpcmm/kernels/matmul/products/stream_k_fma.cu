@@ -1,11 +1,11 @@
 // Matrix product, GPU rung: persistent blocks divide the terms of tiles, and multiply on the FMA units.
 //
-// As large_thread_tile, with the division of stream_k, and the tiles of split_k, or those of fma_columns.cuh: with them,
-// two blocks fit on an SM, and one multiplies while the other waits. All resident blocks compute the same number of whole
-// tiles and an equal share of the steps of the remaining tiles. Of the blocks that share a tile, the last to finish adds
-// up their sums in the order of the blocks, so the result does not depend on which block that is. No block waits for
-// another. The loads of the next tile's first stages, and of C if it is read, start before a tile is finished. Needs
-// compute capability 8.0. Limit: the rate of the FMA units.
+// As large_thread_tile, with the division of stream_k and the tiles of split_k or of fma_columns.cuh. With the latter,
+// two blocks fit on an SM, and one multiplies while the other waits. The resident blocks compute the same number of
+// whole tiles and an equal share of the steps of the remaining tiles; in builds of whole tiles, a block has one tile.
+// Of the blocks that share a tile, the last to finish adds up their sums in the order of the blocks, so the result does
+// not depend on which block that is. No block waits for another. The loads of the next tile's first stages, and of C if
+// it is read, start before a tile is finished. Needs compute capability 8.0. Limit: the rate of the FMA units.
 //
 // hpcmm:
 //   operation: matmul
@@ -17,13 +17,15 @@
 //   options: ['--ptxas-options=-O1']
 
 #include "matmul/division.cuh"
-#if SLICES == 1
-#include "matmul/fma_columns.cuh"
-#else
-#include "matmul/fma_tile.cuh"
-#endif
 #include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
+#if SLICES == 1
+#include "matmul/fma_columns.cuh"
+template <int EA, int EB> using TileOf = Tile<EB>;
+#else
+#include "matmul/fma_tile.cuh"
+template <int EA, int EB> using TileOf = Tile<EA, EB, false>;
+#endif
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -66,22 +68,11 @@ template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, c
     return true;
 }
 
+#if SLICES > 1
 // Write alpha sums + beta C to the tile at `row` and `column`.
-#if SLICES == 1
-template <int EA, int EB> using TileOf = Tile<EB>;
-
 template <class T>
-__device__ void write(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], float *shared, float *C, int ldc, int m,
-                      int n, int row, int column, float alpha, float beta)
-{
-    tile.write(sums, shared + STAGES * T::STAGE, C, ldc, m, n, row, column, alpha, beta);
-}
-#else
-template <int EA, int EB> using TileOf = Tile<EA, EB, false>;
-
-template <class T>
-__device__ void write(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], float *, float *C, int ldc, int m, int n,
-                      int row, int column, float alpha, float beta)
+__device__ void write(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], float *C, int ldc, int m, int n, int row,
+                      int column, float alpha, float beta)
 {
     constexpr int FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = FRAGMENTS % 8 == 0 ? 8 : FRAGMENTS;
     const auto in_passes = [&](const auto &result) {
@@ -111,7 +102,7 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
 {
     extern __shared__ __align__(128) float shared[];
     using T = TileOf<EA, EB>;
-        T tile(shared, lda, ldb);
+    T tile(shared, lda, ldb);
     // The current piece is in shared memory, not in registers: the products need all of them.
     __shared__ struct {
         Piece piece;
@@ -151,7 +142,11 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
         more = advance(i);
         if (piece.to - piece.from < division().steps && !fix_up(sums, piece, division()))
             continue;
-        write(tile, sums, shared, C, ldc, m, n, row, column, alpha, beta);
+#if SLICES == 1
+        tile.write(sums, shared + STAGES * T::STAGE, C, ldc, m, n, row, column, alpha, beta);
+#else
+        write(tile, sums, C, ldc, m, n, row, column, alpha, beta);
+#endif
     }
 }
 
