@@ -480,15 +480,15 @@ def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
     assert device_bytes(shape, "float64", "ozaki_14", 2) == of_two
 
 
-def test_the_transpose_and_the_workspace_that_the_library_needs_count_beside_the_transpose_of_the_kernel():
-    # Every operand is counted with 4 bytes per element, as C has. The kernel pads rows of the transpose to multiples of
-    # 32 or 128 elements
+def test_the_transpose_and_the_workspace_that_the_library_needs_count_beside_the_copies_of_the_kernel():
+    # Every operand is counted with 4 bytes per element, as C has. The kernel copies A, whose rows are no multiples of
+    # 16 bytes, to rows of a multiple of 32 elements
     shape = m, n, k = 64, 512, 1000
     operands, library, workspace = 4 * (m * k + k * n + 2 * m * n), n * 1008, 32 * 2**20
     lt = operands + 2 * library + workspace + 4 * m * n
     assert device_bytes(shape, "int8", "cublas") == operands + library
     assert device_bytes(shape, "int8", "cublaslt") == lt
-    assert device_bytes(shape, "int8", "int8_transposed") == operands + n * 1024 + library
+    assert device_bytes(shape, "int8", "int8_transposed") == operands + m * 1024 + library
     of_two = 4 * (m * k // 2 + k * n + m * n) + library  # each rank has all of B
     assert device_bytes(shape, "int8", "cublas", 2) == of_two
     assert device_bytes(shape, "float32", "cublas") == operands

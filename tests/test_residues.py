@@ -188,24 +188,3 @@ def test_the_products_of_residues_on_the_host(build, order):
     for layer, modulus in enumerate(variant.geometry.moduli):
         truth = of_a[layer].view(np.int8).astype(int) @ of_b[layer].view(np.int8).astype(int)[rows].T
         assert ((of_c[layer, :70] - truth) % modulus == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("shape", "beta"), [((70, 130, 208), 3), ((150, 68, 65), 0), ((33, 17, 65), 0)], ids=["tma", "words of B", "copies"]
-)
-@pytest.mark.parametrize(
-    ("choice", "order"), [*zip(MATMUL.variant("int8_transposed").geometry.choices, itertools.cycle(ORDERS))]
-)
-def test_the_int8_product_on_the_host(build, order, choice, shape, beta):
-    """Rows of A that TMA can copy, and others; rows of B of whole words, and others; nothing beside C is written."""
-    variant = MATMUL.variant("int8_transposed")
-    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
-    product = task(MATMUL, shape, "int8", {"alpha": -2.0, "beta": float(beta)}, variant, multiprocessors=3)
-    inputs = MATMUL.draw(np.random.default_rng(7), product)
-    arrays = {name: on_device(x) for name, x in inputs.items()}
-    for name, each in product.geometry.workspace(product).items():
-        arrays[name] = poison(each.shape, each.dtype)
-    for launch in product.geometry.launches(product, arrays):
-        compiled(build, variant)(launch.function or "matmul")(launch, order, dynamic_bytes=launch.shared_bytes)
-    truth = -2 * (inputs["A"].astype(int) @ inputs["B"].astype(int)) + (beta * inputs["C"].astype(int) if beta else 0)
-    np.testing.assert_array_equal(arrays["C"], truth)

@@ -46,6 +46,7 @@ SMALL = {  # as few columns and stages as the sources take
     "short_k_wgmma": tabled("short_k_wgmma", [128, 64, 2, 1]),
     "short_k_mma": tabled("short_k_mma", [64, 64, 2, 3]),
     "direct_mma": tabled("direct_mma", [16, 32, 2]),
+    "int8_transposed": tabled("int8_transposed", [32, 2], GROUP_ROWS=2),
     "int8_direct": tabled("int8_direct", [16, 32, 2]),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
@@ -87,16 +88,16 @@ def test_a_rung_is_right_in_every_order(build, name, dtype):
 
 
 def test_blocks_are_no_more_than_their_waves_need():
-    """2048 tiles of 128 x 256 on 132 SMs take 16 waves, which 128 blocks compute as well."""
+    """2048 tiles of 128 x 256 or 256 x 128 on 132 SMs take 16 waves, which 128 blocks compute as well."""
     for name in ("persistent", "multicast", "int8_transposed"):
         variant = MATMUL.variant(name)
         (dtype,) = variant.dtypes[-1:]
-        (choice,) = (each for each in variant.geometry.choices if each.columns == 256)
+        (choice,) = (each for each in variant.geometry.choices if each.rows * each.columns == 1 << 15)
         geometry = dataclasses.replace(variant.geometry, choices=(choice,))
         task = Task(
             MATMUL, dataclasses.replace(variant, geometry=geometry), (8192,) * 3, dtype, {"alpha": 1, "beta": 0}, 0, 132
         )
-        arrays = {name: np.empty((8192, 8192), np.uint8) for name in ("A", "B", "C", "transposed")}
+        arrays = {name: np.empty((8192, 8192), np.uint8) for name in "ABC"}
         (launch,) = (each for each in geometry.launches(task, arrays) if not each.function)
         assert launch.grid == (128,)
 
@@ -198,8 +199,8 @@ def test_of_the_stages_that_hold_c_a_fault_is_found(build, old, new, said):
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    names, shapes = ("split_k_wgmma", "short_k_wgmma", "short_k_mma", "direct_mma"), ((70, 64, 136), (70, 66, 130))
-    for name, shape in itertools.product(names, shapes):
+    names = ("split_k_wgmma", "short_k_wgmma", "short_k_mma", "direct_mma", "int8_transposed")
+    for name, shape in itertools.product(names, ((70, 64, 136), (70, 66, 130))):
         run(build, task_of(name, (shape, 1.5, 0.5)), ORDERS[0], pads=(pitch,) * 3)
 
 

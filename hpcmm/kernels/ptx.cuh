@@ -423,6 +423,23 @@ __device__ void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned l
 #undef X
 }
 
+// The same with a of 64 x 32 in registers, a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 4 t to 4 t + 3, the last two in the
+// 16th column after.
+template <int J>
+__device__ void wgmma_mma_async(int (&c)[J][4], const unsigned (&a)[4], unsigned long long b, bool scale_d)
+{
+#define X(N, A0, A1, A2, A3, B, SCALE_D)                                                                      \
+    if constexpr (8 * J == N)                                                                                 \
+        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                       \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" SUMS_##N "}, {%" #A0 ", %" #A1  \
+                     ", %" #A2 ", %" #A3 "}, %" #B ", scale_d;\n}"                                            \
+                     : FOURS_##N                                                                              \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)scale_d));
+    static_assert(J == 4 || (J % 8 == 0 && J <= 32), "a width above");
+    FEW_WIDTHS(X)
+#undef X
+}
+
 #undef FOUR
 #undef FEW_WIDTHS
 #undef WIDTHS

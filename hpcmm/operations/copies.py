@@ -47,13 +47,12 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
     return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
 
 
-def may_overlap(task: Task, *copied: str) -> bool:
+def may_overlap(task: Task) -> bool:
     """Return whether a product may start before the launch that copies its operands has ended.
 
-    The copied operands are those that are named, else those of the workspace. With large operands, a product that
-    overlaps with the copies takes longer.
+    With large operands, a product that overlaps with the copies takes longer.
     """
-    names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
+    names = [name.removeprefix("copy_").upper() for name in task.workspace]
     sizes = {
         operand.name: math.prod(task.shape_of(operand)) * task.element.itemsize for operand in task.operation.operands
     }

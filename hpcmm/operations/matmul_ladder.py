@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Workspace
-from hpcmm.operations.after_launches import ThreeFp16, TransposedInt8
 from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.tabled import TABLE, Tabled
+from hpcmm.operations.three_fp16 import ThreeFp16
 from hpcmm.operations.trials import Fastest
 
 SIXTEEN_BIT = ("float16", "bfloat16")
@@ -81,7 +81,7 @@ def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
 
 
 # Launches that a head cannot describe: their tiles depend on the shape, or there are several
-BEFORE = {"three_fp16": ThreeFp16, "int8_transposed": TransposedInt8}
+BEFORE = {"three_fp16": ThreeFp16}
 LAUNCHES = {
     **{
         name: BEFORE.get(name, Tabled).of(record)

@@ -334,6 +334,11 @@ CUDA_PTX void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned lon
 {
     cuda_wgmma<CudaS8, 8 * J, K_MAJOR, K_MAJOR>(c, nullptr, a, b, scale_d);
 }
+template <int J>
+CUDA_PTX void wgmma_mma_async(int (&c)[J][4], const unsigned (&a)[4], unsigned long long b, bool scale_d)
+{
+    cuda_wgmma<CudaS8, 8 * J, K_MAJOR, K_MAJOR>(c, a, 0, b, scale_d);
+}
 template <bool BF16, int J>
 CUDA_PTX void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d)
 {

@@ -1,23 +1,34 @@
 // Matrix product, GPU rung for int8: small products, in one launch.
 //
-// Compared with int8_transposed, no launch transposes B. A lane loads words of four neighbours in each of four rows of
-// B, and transposes them in registers, so that each word has four terms of a column, as mma.sync takes them. The four
-// columns belong to four instructions. As in direct_mma, fragments are loaded from global memory, and the warps of a
+// Compared with int8_transposed, no tiles pass through shared memory. A lane loads words of four neighbours in each of
+// four rows of B, and transposes them in registers, so that each word has four terms of a column, as mma.sync takes them.
+// The four columns belong to four instructions. As in direct_mma, fragments are loaded from global memory, and the warps of a
 // block take turns of the terms and add their sums in shared memory. Needs compute capability 8.0. Limit: each tile loads
 // its rows of A and columns of B through the L1 cache, and larger products are slower.
 //
 // hpcmm:
 //   operation: matmul
 //   shelf: product
-//   change: 'int8: for small products; B is transposed in registers, and warps divide k'
+//   change: 'int8: for small products; lanes load B from global memory, and warps divide k'
 //   counterpart: int8_transposed
 //   dtypes: [int8]
 //   architecture: sm_80
 
-#include "matmul/four_words.cuh"
 #include "matmul/slices_of_c.cuh"
+#include "ptx.cuh"
 
 constexpr int M = ROWS / 16, N = COLUMNS / 32, U = DEPTH / 32;  // rows and columns of instructions; steps of a turn
+
+// Transpose a block of 4 x 4 elements in four words: a word is a row before, and a column after.
+__device__ inline void transpose_words(unsigned (&words)[4])
+{
+    const unsigned low[2] = {prmt_b32(words[0], words[1], 0x5140), prmt_b32(words[2], words[3], 0x5140)};
+    const unsigned high[2] = {prmt_b32(words[0], words[1], 0x7362), prmt_b32(words[2], words[3], 0x7362)};
+    words[0] = prmt_b32(low[0], low[1], 0x5410);
+    words[1] = prmt_b32(low[0], low[1], 0x7632);
+    words[2] = prmt_b32(high[0], high[1], 0x5410);
+    words[3] = prmt_b32(high[0], high[1], 0x7632);
+}
 
 // Load four neighbours in a row of which `left` are left; those past the end are zero. WORDS: all are whole words.
 template <bool WORDS> __device__ unsigned four(const signed char *from, int left)
