@@ -11,6 +11,8 @@ from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations.blocks import rounded_up
 
 PRODUCTS = 7
+# Row and column of the quarters that are factors themselves, by the number of the product
+QUARTERS = {"A": {0: (0, 0), 1: (0, 1), 3: (1, 1)}, "B": {0: (0, 0), 1: (1, 0), 2: (1, 1)}}
 MULTIPLE = 64  # of which the sides of the smallest factors are multiples
 COLUMNS = 32  # of B in a block that finds the largest elements
 
@@ -90,16 +92,23 @@ class Strassen(Geometry):
         return [*(scaling if self.scaled else ()), *before, *self.products(task, arrays), after]
 
     def products(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        rows, _, terms = self.quarter(task)
+        rows, columns, terms = self.quarter(task)
         product = self.product(task)
         inner = {name: arrays[f"product_{name}"] for name in product.workspace}
+
+        def factor(name: str, number: int, height: int, width: int) -> Any:
+            """Return a factor; a quarter that need not be scaled is where it was."""
+            if self.scaled or number not in QUARTERS[name]:
+                return arrays[f"factors_{name.lower()}"][number * height : (number + 1) * height]
+            row, column = QUARTERS[name][number]
+            return arrays[name][row * height : (row + 1) * height, column * width : (column + 1) * width]
+
         found = []
         for number in range(PRODUCTS):
-            some_rows, some_terms = (slice(number * size, (number + 1) * size) for size in (rows, terms))
             operands = {
-                "A": arrays["factors_a"][some_rows],
-                "B": arrays["factors_b"][some_terms],
-                "C": arrays["products"][some_rows],
+                "A": factor("A", number, rows, terms),
+                "B": factor("B", number, terms, columns),
+                "C": arrays["products"][number * rows : (number + 1) * rows],
             }
             launches = product.geometry.launches(product, operands | inner)
             found += [replace(launch, task=launch.task or product) for launch in launches]

@@ -80,7 +80,7 @@ __device__ void store(Stored *matrix, int ld, int rows, int columns, int i, int 
         Stored *const elements = (Stored *)&words;
         for (int l = 0; l < WIDTH; l++)
             elements[l] = stored(values.x[l]);
-        *(int4 *)to = words;
+        __stcs((int4 *)to, words);  // the cache holds none of these matrices until they are read
     } else {
         for (int l = 0; l < WIDTH && j + l < columns; l++)
             to[l] = stored(values.x[l]);
@@ -161,7 +161,8 @@ __device__ int2 place(int columns)
     return {(int)(number % vectors), (int)(number / vectors)};
 }
 
-// The seven left factors, one after the other, of height x width each; rows are scaled if there are exponents
+// The seven left factors, one after the other, of height x width each. Rows are scaled if there are exponents; else the
+// quarters themselves are not written: products read them where they are.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_a(int m, int k, const Stored *a, int lda, int scaled, const int *exponents, int height, int width,
            Stored *factors)
@@ -183,10 +184,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const Vector *const values[] = {&q.q11, &q.q12, &s4, &q.q22, &s1, &s2, &s3};
 #pragma unroll
     for (int product = 0; product < 7; product++)
-        store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
+        if (scaled || product == 2 || product > 3)
+            store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
 }
 
-// The seven right factors; columns are scaled if there are exponents
+// The same for the seven right factors and columns.
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_b(int k, int n, const Stored *b, int ldb, int scaled, const int *exponents, int height, int width,
            Stored *factors)
@@ -207,7 +209,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const Vector *const values[] = {&q.q11, &q.q21, &q.q22, &t4, &t1, &t2, &t3};
 #pragma unroll
     for (int product = 0; product < 7; product++)
-        store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
+        if (scaled || product > 2)
+            store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
 }
 
 // A vector of C = alpha times sums, with the scaling undone, + beta C; C is not read if beta is 0
