@@ -541,7 +541,7 @@ TILES = [  # a rung, a type and one of its tiles
     *(("skinny", *each.values) for each in SKINNY_TILES),
     *(("split_k_dmma", "float64", each.values[0]) for each in [*some(DMMA_TILES), *some(UNEVEN)]),
     ("split_k_dmma", "float64", GROUPED),
-    *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
+    *(("split_k", "float32", tile) for tile in SPLIT_TILES),
     *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
     *(("stream_k_dmma", "float64", each.values[0]) for each in some(STREAM_K, 3)),
     *(("stream_k_fma", "float32", tile) for tile in STREAM_FMA[:2]),
@@ -562,7 +562,7 @@ def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
         return in_orders((m + 1, n, 12 * k + 5), (m - 1, n + 3, 20 * k), (m, n, 3 * k), (m, n, 0))
     if name == "split_k_dmma":
         return in_orders((m, 2 * n, 2 * k), (m + 2, n + 5, k + 7), (m - 1, n + 3, k + 2), (1, 2, 3), (m, n, 0))
-    shapes = [(m + 3, n + 5, 1), (m - 1, n - 2, k + 10), (m + 1, n + 4, 2 * k), (3, 2, 0)]
+    shapes = [(m + 3, n + 5, 1), (m - 1, n - 2, k + 10), (m + 2, n + 4, k + 6), (m + 1, n + 4, 2 * k), (3, 2, 0)]
     return list(zip(shapes, itertools.cycle(ORDERS), strict=False))
 
 

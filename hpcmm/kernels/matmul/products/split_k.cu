@@ -4,9 +4,9 @@
 // do the SLICES slices of each block; each slice computes the whole tile. Slices add up their sums through shared
 // memory, blocks through distributed shared memory: each block adds up a share of the tile, from the sums that the
 // other blocks send it, and stores that share. That needs no workspace, no atomics and no second kernel, and the order
-// of additions is fixed. Rows of A and B are copied as many elements at a time as their alignment allows; for a large
-// product a launch before copies them to whole lines. Needs compute capability 9.0. Limit: adding up the sums takes
-// longer with more slices and parts.
+// of additions is fixed. With one slice in one part, C is loaded before the main loop. Rows of A and B are copied as
+// many elements at a time as their alignment allows; for a large product a launch before copies them to whole lines.
+// Needs compute capability 9.0. Limit: adding up the sums takes longer with more slices and parts.
 //
 // hpcmm:
 //   operation: matmul
@@ -22,21 +22,39 @@
 #include "matmul/whole_rows.cuh"
 #endif
 
-// Add up the sums of the blocks of a cluster, and write C. The block of rank `rank` adds up fragments rank, rank + PARTS,
-// ... of each thread. C is read before the sums of others arrive.
-template <Access ACCESS, class T>
-__device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Vector *exchange, int first_row,
-                       int first_column, float alpha, float beta, const Result<ACCESS> &result)
+// Whether C is loaded before the main loop. One slice in one part is for few terms, and waits for C otherwise.
+constexpr bool EARLY = SLICES * PARTS == 1;
+
+// Load C, if it is read, of the fragments that a block adds up: of each thread, rank, rank + PARTS, ... in the block of
+// rank `rank`.
+template <Access ACCESS, class T, int SHARE>
+__device__ void load(Vector (&before)[SHARE], const T &tile, int first_row, int first_column, float beta,
+                     const Result<ACCESS> &result)
 {
-    constexpr int SHARE = (T::OWN_FRAGMENTS + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
     const int rank = blockIdx.z;
-    Vector before[SHARE] = {}, total[SHARE];
     if (beta != 0)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
             if (i * PARTS + rank < T::OWN_FRAGMENTS)
                 before[i] = result.load(first_row + tile.row_of(i * PARTS + rank),
                                         first_column + tile.column_of(i * PARTS + rank));
+}
+
+// Add up the sums of the blocks of a cluster, and write C. If C is not in `early`, it is read before the sums of others
+// arrive.
+template <Access ACCESS, class T, int SHARE>
+__device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Vector *exchange, int first_row,
+                       int first_column, float alpha, float beta, const Vector (&early)[SHARE],
+                       const Result<ACCESS> &result)
+{
+    const int rank = blockIdx.z;
+    Vector before[SHARE] = {}, total[SHARE];
+    if (EARLY)
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i)
+            before[i] = early[i];
+    else
+        load(before, tile, first_row, first_column, beta, result);
     if (PARTS == 1)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
@@ -84,15 +102,22 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
     tile.seek(A, B, m, n, row, column, from * DEPTH, min(k, to * DEPTH));
+    const auto with_access = [&](const auto &use) {
+        if (whole_vectors(C, n, ldc))
+            use(Result<VECTORS>{C, m, n, ldc});
+        else
+            use(Result<BY_ROWS>{C, m, n, ldc});
+    };
+    Vector early[(T::OWN_FRAGMENTS + PARTS - 1) / PARTS] = {}, sums[T::OWN_FRAGMENTS];
     tile.prologue();
+    if (EARLY)
+        with_access([&](const auto &result) { load(early, tile, row, column, beta, result); });
     tile.mainloop(to - from);
-    Vector sums[T::OWN_FRAGMENTS];
     tile.reduce_slices(sums);
     Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE);
-    if (whole_vectors(C, n, ldc))
-        finish(tile, sums, exchange, row, column, alpha, beta, Result<VECTORS>{C, m, n, ldc});
-    else
-        finish(tile, sums, exchange, row, column, alpha, beta, Result<BY_ROWS>{C, m, n, ldc});
+    with_access([&](const auto &result) {
+        finish(tile, sums, exchange, row, column, alpha, beta, early, result);
+    });
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)
