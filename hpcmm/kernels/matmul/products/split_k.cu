@@ -22,12 +22,13 @@
 #include "matmul/whole_rows.cuh"
 #endif
 
-// Whether C is loaded before the main loop. One slice in one part is for few terms, and waits for C otherwise.
-constexpr bool EARLY = SLICES * PARTS == 1;
+constexpr int OWN_FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4 / SLICES;  // vectors of C that a thread adds up
+constexpr int SHARE = (OWN_FRAGMENTS + PARTS - 1) / PARTS;                // of these, added up by this block
+// Whether C is loaded before the main loop, so that nothing waits for it: if a thread has registers left.
+constexpr bool EARLY = SHARE <= 4 && THREAD_ROWS * THREAD_COLUMNS <= 64;
 
-// Load C, if it is read, of the fragments that a block adds up: of each thread, rank, rank + PARTS, ... in the block of
-// rank `rank`.
-template <Access ACCESS, class T, int SHARE>
+// Load C, if it is read, of the fragments that this block adds up: rank, rank + PARTS, ... of each thread.
+template <Access ACCESS, class T>
 __device__ void load(Vector (&before)[SHARE], const T &tile, int first_row, int first_column, float beta,
                      const Result<ACCESS> &result)
 {
@@ -35,26 +36,19 @@ __device__ void load(Vector (&before)[SHARE], const T &tile, int first_row, int 
     if (beta != 0)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
-            if (i * PARTS + rank < T::OWN_FRAGMENTS)
+            if (i * PARTS + rank < OWN_FRAGMENTS)
                 before[i] = result.load(first_row + tile.row_of(i * PARTS + rank),
                                         first_column + tile.column_of(i * PARTS + rank));
 }
 
-// Add up the sums of the blocks of a cluster, and write C. If C is not in `early`, it is read before the sums of others
-// arrive.
-template <Access ACCESS, class T, int SHARE>
-__device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Vector *exchange, int first_row,
-                       int first_column, float alpha, float beta, const Vector (&early)[SHARE],
+// Add up the sums of the blocks of a cluster, and write C. `before` is from `load`.
+template <Access ACCESS, class T>
+__device__ void finish(const T &tile, const Vector (&sums)[OWN_FRAGMENTS], Vector *exchange, int first_row,
+                       int first_column, float alpha, float beta, const Vector (&before)[SHARE],
                        const Result<ACCESS> &result)
 {
     const int rank = blockIdx.z;
-    Vector before[SHARE] = {}, total[SHARE];
-    if (EARLY)
-#pragma unroll
-        for (int i = 0; i < SHARE; ++i)
-            before[i] = early[i];
-    else
-        load(before, tile, first_row, first_column, beta, result);
+    Vector total[SHARE];
     if (PARTS == 1)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
@@ -63,14 +57,14 @@ __device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Ve
         exchange += threadIdx.x;  // [PARTS][SHARE][BLOCK]
         barrier_cluster_wait();   // all blocks have started, so that their shared memory can be written
 #pragma unroll
-        for (int f = 0; f < T::OWN_FRAGMENTS; ++f)
+        for (int f = 0; f < OWN_FRAGMENTS; ++f)
             st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS),
                                  *(const float4 *)&sums[f]);
         barrier_cluster_arrive();
         barrier_cluster_wait();
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            if (T::OWN_FRAGMENTS % PARTS != 0 && i * PARTS + rank >= T::OWN_FRAGMENTS)
+            if (OWN_FRAGMENTS % PARTS != 0 && i * PARTS + rank >= OWN_FRAGMENTS)
                 continue;
             total[i] = exchange[i * BLOCK];
 #pragma unroll
@@ -84,7 +78,7 @@ __device__ void finish(const T &tile, const Vector (&sums)[T::OWN_FRAGMENTS], Ve
     }
 #pragma unroll
     for (int i = 0; i < SHARE; ++i)
-        if (T::OWN_FRAGMENTS % PARTS == 0 || i * PARTS + rank < T::OWN_FRAGMENTS)
+        if (OWN_FRAGMENTS % PARTS == 0 || i * PARTS + rank < OWN_FRAGMENTS)
             result.store(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank),
                          alpha, total[i], beta, before[i]);
 }
@@ -108,15 +102,17 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
         else
             use(Result<BY_ROWS>{C, m, n, ldc});
     };
-    Vector early[(T::OWN_FRAGMENTS + PARTS - 1) / PARTS] = {}, sums[T::OWN_FRAGMENTS];
+    Vector before[SHARE] = {}, sums[OWN_FRAGMENTS];
     tile.prologue();
     if (EARLY)
-        with_access([&](const auto &result) { load(early, tile, row, column, beta, result); });
+        with_access([&](const auto &result) { load(before, tile, row, column, beta, result); });
     tile.mainloop(to - from);
     tile.reduce_slices(sums);
     Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE);
     with_access([&](const auto &result) {
-        finish(tile, sums, exchange, row, column, alpha, beta, early, result);
+        if (!EARLY)  // before the sums of others arrive
+            load(before, tile, row, column, beta, result);
+        finish(tile, sums, exchange, row, column, alpha, beta, before, result);
     });
 }
 

@@ -47,6 +47,9 @@ constexpr int FRAGMENTS = MMA_ROWS * MMA_COLUMNS * 2;                      // pa
 constexpr int OWN_FRAGMENTS = FRAGMENTS / SLICES;                          // of these, added up by this thread
 constexpr int SHARE = (OWN_FRAGMENTS + PARTS - 1) / PARTS;                 // of these, added up by this block
 constexpr int PASS_FRAGMENTS = SHARE < 8 ? SHARE : 8;                      // of these, read from C at a time
+constexpr int REGISTERS = 65536 / ((BLOCK + 127) / 128 * 128 * RESIDENT);  // that a thread may have
+// Whether C is loaded before the main loop, so that nothing waits for it: if it and the sums leave half of the registers.
+constexpr bool EARLY = SHARE <= PASS_FRAGMENTS && WARP_ROWS * WARP_COLUMNS / 16 + 4 * SHARE < REGISTERS / 2;
 static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slice's warps cover the tile");
 static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
 static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
@@ -213,12 +216,13 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     }
 
     // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used. Call
-    // `all_fetched` when the copies of the last stages have started.
-    template <class Call> __device__ void mainloop(int stages, Call all_fetched)
+    // `first_fetched` when the copies of the first stages have started, and `all_fetched` when those of the last have.
+    template <class First, class All> __device__ void mainloop(int stages, First first_fetched, All all_fetched)
     {
 #pragma unroll 1
         for (int s = 0; s < STAGES - 1; ++s)
             fetch();
+        first_fetched();
         enter_stage();
         Operands operands[2];
         if (AHEAD)
@@ -350,22 +354,24 @@ template <bool PAIRS> struct Result {
     }
 };
 
-// Add up the sums of the slices and of the cluster's blocks, and store C. The block of rank `rank` adds up fragments
-// rank, rank + PARTS, ... of each thread. The first fragments of C are read before the other blocks arrive. `reads`:
-// beta is not 0.
+// Load C from the `first` fragment on of those that the block of rank `rank` adds up: rank, rank + PARTS, ... of each
+// thread. `reads`: beta is not 0.
+template <bool PAIRS, int E>
+__device__ void load(Pair (&before)[PASS_FRAGMENTS], int first, const Tile<E> &tile, int rank, int first_row,
+                     int first_column, bool reads, const Result<PAIRS> &result)
+{
+#pragma unroll
+    for (int i = 0; i < PASS_FRAGMENTS; ++i)
+        if ((first + i) * PARTS + rank < OWN_FRAGMENTS)
+            before[i] = result.load(first_row + tile.row_of((first + i) * PARTS + rank),
+                                    first_column + tile.column_of((first + i) * PARTS + rank), reads);
+}
+
+// Add up the sums of the slices and of the cluster's blocks, and store C. `before` has its first fragments.
 template <bool PAIRS, int E>
 __device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_row, int first_column, REAL alpha,
-                       REAL beta, bool reads, const Result<PAIRS> &result)
+                       REAL beta, bool reads, Pair (&before)[PASS_FRAGMENTS], const Result<PAIRS> &result)
 {
-    Pair before[PASS_FRAGMENTS] = {};
-    auto load = [&](int first) {
-#pragma unroll
-        for (int i = 0; i < PASS_FRAGMENTS; ++i)
-            if ((first + i) * PARTS + rank < OWN_FRAGMENTS)
-                before[i] = result.load(first_row + tile.row_of((first + i) * PARTS + rank),
-                                        first_column + tile.column_of((first + i) * PARTS + rank), reads);
-    };
-    load(0);
     Pair sums[OWN_FRAGMENTS];
     tile.reduce_slices(sums);
     const Pair *exchange = nullptr;  // [PARTS][SHARE][BLOCK]
@@ -405,7 +411,7 @@ __device__ void finish(const Tile<E> &tile, REAL *shared, int rank, int first_ro
 #pragma unroll
     for (int first = 0; first < SHARE; first += PASS_FRAGMENTS) {
         if (first > 0)
-            load(first);
+            load(before, first, tile, rank, first_row, first_column, reads, result);
 #pragma unroll
         for (int i = 0; i < PASS_FRAGMENTS; ++i) {
             const int f = (first + i) * PARTS + rank;
@@ -441,14 +447,30 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     const int from = (long long)stages * part / parts, to = (long long)stages * (part + 1) / parts;
     Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
     const bool reads = __double_as_longlong(beta) << 1 != 0;  // beta != 0, without a wait for the pipe of float64
-    tile.mainloop(to - from, [&] {
+    const auto with_access = [&](const auto &use) {
+        if ((ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
+            use(Result<true>{C, m, n, ldc});
+        else
+            use(Result<false>{C, m, n, ldc});
+    };
+    Pair before[PASS_FRAGMENTS] = {};
+    const auto load_first = [&](const auto &result) {
+        load(before, 0, tile, rank, first_row, first_column, reads, result);
+    };
+    const auto first_fetched = [&] {
+        if (EARLY)
+            with_access(load_first);
+    };
+    const auto all_fetched = [&] {
         if (reads && SHARE > PASS_FRAGMENTS)  // else all of C is loaded at once, and a prefetch takes longer
             prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, threadIdx.x, BLOCK);
+    };
+    tile.mainloop(to - from, first_fetched, all_fetched);
+    with_access([&](const auto &result) {
+        if (!EARLY)  // before the sums of others arrive
+            load_first(result);
+        finish(tile, shared, rank, first_row, first_column, alpha, beta, reads, before, result);
     });
-    if ((ldc | n) % 2 == 0 && (size_t)C % sizeof(Pair) == 0)
-        finish(tile, shared, rank, first_row, first_column, alpha, beta, reads, Result<true>{C, m, n, ldc});
-    else
-        finish(tile, shared, rank, first_row, first_column, alpha, beta, reads, Result<false>{C, m, n, ldc});
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)
