@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -43,11 +44,11 @@ class DType:
         """The name without the type of results."""
         return self.name.partition("_to_")[0]
 
-    @property
+    @cached_property
     def _type(self) -> np.dtype:
         return np.dtype(getattr(ml_dtypes, self.ml_dtype) if self.ml_dtype else self.stem)
 
-    @property
+    @cached_property
     def storage(self) -> np.dtype:
         """The NumPy type of arrays; elements of ``ml_dtype`` are stored as their bits."""
         return np.dtype(f"u{self._type.itemsize}") if self.ml_dtype else self._type
@@ -60,7 +61,7 @@ class DType:
         """Return numbers rounded to the nearest elements, ties to even; larger ones become infinite, or else NaN."""
         return numbers.astype(self._type).view(self.storage)
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         return self.storage.itemsize
 

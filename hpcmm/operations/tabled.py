@@ -103,6 +103,7 @@ class Tile:
     def __getattr__(self, name: str) -> int:
         for each, value in object.__getattribute__(self, "numbers"):
             if each.lower() == name:
+                self.__dict__[name] = value  # at once the next time: choices ask many builds
                 return value
         raise AttributeError(name)
 
@@ -139,9 +140,9 @@ class Names(dict):
     def __init__(self, task: Task, tile: Tile):
         m, n, k = task.shape or (MOST, MOST, 0)  # without a shape, C is large
         of_n = -(-n // tile.columns)
-        super().__init__(tile.numbers, m=m, n=n, k=k, itemsize=task.element.itemsize, tiles_of_n=of_n)
-        self |= {"tiles": -(-m // tile.rows) * of_n, "bytes_of_factors": (m + n) * k * task.element.itemsize}
-        self |= FUNCTIONS
+        itemsize = task.element.itemsize
+        of_task = {"m": m, "n": n, "k": k, "itemsize": itemsize, "tiles_of_n": of_n, "tiles": -(-m // tile.rows) * of_n}
+        super().__init__({**dict(tile.numbers), **of_task, "bytes_of_factors": (m + n) * k * itemsize, **FUNCTIONS})
         self.task = task
 
     def __missing__(self, name: str) -> int:
@@ -192,7 +193,8 @@ class Tabled(OverC):
         trials.decide(backend, task)
 
     def suits(self, task: Task) -> bool:
-        return bool(number(self.record.get("able", 1), Names(task, self.chosen(task))))
+        able = self.record.get("able")
+        return able is None or bool(number(able, Names(task, self.chosen(task))))
 
     def pick(self, task: Task) -> str:
         tile = self.chosen(task)
