@@ -216,19 +216,21 @@ UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, 
 
 
 def check_matmul(product: Task, inputs, got) -> None:
-    """Hold C to gamma_{k+2} (|alpha| |A| |B| + |beta| |C|) around a truth in extended precision.
+    """Hold C to gamma_{k+2} (|alpha| |A| |B| + |beta| |C|) around a truth in a higher precision.
 
-    Products of integers and in float8_e4m3 are exact.
+    Products of integers and in float8_e4m3 are exact. Extended precision, which is slow, is for float64 alone.
     """
     element, results, arithmetic, k = product.element, product.element.results, product.arithmetic, product.shape[2]
-    a, b = (element.numbers(inputs[name]).astype(np.longdouble) for name in "AB")
+    higher = np.longdouble if product.dtype == "float64" else np.float64
+    a, b = (element.numbers(inputs[name]).astype(higher) for name in "AB")
     alpha, beta = product.scalars["alpha"], product.scalars["beta"]
-    started = beta * results.numbers(inputs["C"]).astype(np.longdouble) if beta else np.zeros(inputs["C"].shape)
+    started = beta * results.numbers(inputs["C"]).astype(higher) if beta else np.zeros(inputs["C"].shape)
     truth = alpha * (a @ b) + started
     exact = element.is_integer or product.dtype == "float8_e4m3"
     roundings = 0 if exact else (k + 2) * UNIT_ROUNDOFF[element.accumulator or product.dtype]
     of_inputs = (1 + arithmetic.input_roundoff) ** 2 - 1  # of two inputs that TF32 rounds
-    allowed = (roundings / (1 - roundings) + of_inputs) * (abs(alpha) * (abs(a) @ abs(b)) + abs(started))
+    magnitudes = abs(a.astype(np.float64)) @ abs(b.astype(np.float64))
+    allowed = (roundings / (1 - roundings) + of_inputs) * (abs(alpha) * magnitudes + abs(started))
     if arithmetic.strassen:  # an error of Strassen's algorithm is relative to a whole row of A and column of B
         u = [UNIT_ROUNDOFF[each] for each in (element.accumulator or product.dtype, product.dtype)]
         largest = abs(a).max(axis=1)[:, None] * abs(b).max(axis=0)
