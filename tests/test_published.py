@@ -1,6 +1,7 @@
 """What README.md and docs/ show of the published run is what the file of that run says."""
 
 import dataclasses
+import functools
 import re
 import shutil
 import subprocess
@@ -298,11 +299,16 @@ def test_without_a_run_no_number_is_left(done, monkeypatch):
     assert not any("results/reference/ladder.svg" in text for text in empty)
 
 
+@functools.cache
+def sweeps_of_config() -> dict:
+    return yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(published.REFERENCE.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_configs_of_the_published_run_are_of_sweeps_of_the_whole_config(path):
     """They are checked like any config; each sweep, or part of one, has the operation and type of the whole one."""
-    whole = yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"]
+    whole = sweeps_of_config()
     planned = plan.make(read_config(path))
     assert planned.batches
     for name, sweep in planned.config["sweeps"].items():
