@@ -431,13 +431,13 @@ def test_a_run_finds_the_batches_whose_sources_were_edited_meanwhile(monkeypatch
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
     naive = tmp_path / "kernels" / "matmul" / "lessons" / "naive.cu"
     planned = dataclasses.replace(planned, config={**planned.config, "extensions": [str(naive)]})
-    monkeypatch.setattr(fingerprint, "RECORDED", "__init__.py")
+    monkeypatch.setattr(fingerprint, "RECORDED", "__init__.py")  # is no source then
     for text, stale in (("// a comment\n", set()), ("static int faster;\n", {"size/cuda-r1-1", "size/cuda-r2-1"})):
         naive.write_text(naive.read_text() + text)
         fingerprint.forget()
         found = planned.edited(planned.batches, since=0)
         assert set(found) == stale and all(files[0] == naive for files in found.values())
-        assert all(fingerprint.PACKAGE / "__init__.py" not in files for files in found.values()), "what a build records"
+        assert all(fingerprint.PACKAGE / "__init__.py" not in files for files in found.values())
         assert bool(planned.outdated(tmp_path / "results")) == bool(stale)
     assert not planned.edited(planned.batches, since=time.time() + 1)
 

@@ -87,6 +87,14 @@ def test_a_rung_is_right_in_every_order(build, name, dtype):
         run(build, task_of(name, point, dtype), order)
 
 
+@pytest.mark.parametrize("rows", [64, 128, 192, 256])
+def test_the_tiles_of_int8_are_right(build, rows):
+    """A product has as many columns as the tile has rows."""
+    geometry = tabled("int8_transposed", [rows, 2], GROUP_ROWS=2)
+    task = task_of("int8_transposed", ((rows + 9, 144, 208), 1.5, 0.5), "", geometry)
+    run(build, task, ORDERS[rows // 64 % len(ORDERS)])
+
+
 def test_blocks_are_no_more_than_their_waves_need():
     """2048 tiles of 128 x 256 or 256 x 128 on 132 SMs take 16 waves, which 128 blocks compute as well."""
     for name in ("persistent", "multicast", "int8_transposed"):

@@ -423,8 +423,8 @@ __device__ void wgmma_mma_async(int (&c)[J][4], unsigned long long a, unsigned l
 #undef X
 }
 
-// The same with a of 64 x 32 in registers, a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 4 t to 4 t + 3, the last two in the
-// 16th column after.
+// The same with a of 64 x 32 in registers, a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 4 t to 4 t + 3, the last two 16
+// columns further.
 template <int J>
 __device__ void wgmma_mma_async(int (&c)[J][4], const unsigned (&a)[4], unsigned long long b, bool scale_d)
 {

@@ -80,7 +80,7 @@ __device__ void store(Stored *matrix, int ld, int rows, int columns, int i, int 
         Stored *const elements = (Stored *)&words;
         for (int l = 0; l < WIDTH; l++)
             elements[l] = stored(values.x[l]);
-        __stcs((int4 *)to, words);  // the cache holds none of these matrices until they are read
+        __stcs((int4 *)to, words);  // a large matrix is not in the L2 cache when it is read
     } else {
         for (int l = 0; l < WIDTH && j + l < columns; l++)
             to[l] = stored(values.x[l]);
@@ -162,7 +162,7 @@ __device__ int2 place(int columns)
 }
 
 // The seven left factors, one after the other, of height x width each. Rows are scaled if there are exponents; else the
-// quarters themselves are not written: products read them where they are.
+// quarters themselves are not written: products read them where they are (QUARTERS in strassen.py).
 extern "C" __global__ void __launch_bounds__(BLOCK)
     sums_a(int m, int k, const Stored *a, int lda, int scaled, const int *exponents, int height, int width,
            Stored *factors)

@@ -1,10 +1,10 @@
 // Matrix product, GPU rung for int8: small products, in one launch.
 //
 // Compared with int8_transposed, no tiles pass through shared memory. A lane loads words of four neighbours in each of
-// four rows of B, and transposes them in registers, so that each word has four terms of a column, as mma.sync takes them.
-// The four columns belong to four instructions. As in direct_mma, fragments are loaded from global memory, and the warps of a
-// block take turns of the terms and add their sums in shared memory. Needs compute capability 8.0. Limit: each tile loads
-// its rows of A and columns of B through the L1 cache, and larger products are slower.
+// four rows of B, and transposes them in registers, so that each word has four terms of a column, as mma.sync takes
+// them. The four columns belong to four instructions. As in direct_mma, fragments are loaded from global memory, and
+// the warps of a block take turns of the terms and add their sums in shared memory. Needs compute capability 8.0.
+// Limit: each tile loads its rows of A and columns of B through the L1 cache, and larger products are slower.
 //
 // hpcmm:
 //   operation: matmul

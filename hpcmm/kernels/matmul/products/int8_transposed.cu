@@ -4,8 +4,8 @@
 // twice the rate. wgmma takes 8-bit operands from shared memory only with their rows along k. Rows of A run along k, rows
 // of B do not. But its first operand may be in registers: as in tf32, blocks compute the transpose of C, 64 columns of C
 // for each of two consumers. ldmatrix transposes pairs of elements, and two byte permutations make of two pairs the four
-// terms of two columns that a lane needs. A first launch aligns rows that TMA cannot take. Runs on compute capability 9.0
-// only. Limit: at the power limit the clock falls.
+// terms of two columns that a lane needs. Lanes store their sums without keeping them in the L2 cache. A first launch
+// aligns rows that TMA cannot take. Runs on compute capability 9.0 only. Limit: at the power limit the clock falls.
 //
 // hpcmm:
 //   operation: matmul
@@ -42,7 +42,7 @@ __device__ inline void copy_box(unsigned char *box, int box_rows, const signed c
 }
 
 // A lane's elements of B in a stage, for each 32 terms: columns 2 g and 2 g + 1 of its warp's, which are rows g and g + 8
-// of the first operand, in terms 4 t to 4 t + 3; then in the 16th term after.
+// of the first operand, in terms 4 t to 4 t + 3 and in those 16 terms further.
 struct Fragments {
     unsigned of[STEPS][4];
 

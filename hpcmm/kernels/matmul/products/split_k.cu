@@ -4,7 +4,7 @@
 // do the SLICES slices of each block; each slice computes the whole tile. Slices add up their sums through shared
 // memory, blocks through distributed shared memory: each block adds up a share of the tile, from the sums that the
 // other blocks send it, and stores that share. That needs no workspace, no atomics and no second kernel, and the order
-// of additions is fixed. With one slice in one part, C is loaded before the main loop. Rows of A and B are copied as
+// of additions is fixed. C is loaded before the main loop if a thread has registers left. Rows of A and B are copied as
 // many elements at a time as their alignment allows; for a large product a launch before copies them to whole lines.
 // Needs compute capability 9.0. Limit: adding up the sums takes longer with more slices and parts.
 //

@@ -4,7 +4,8 @@
 // Slices add up their sums through shared memory, blocks through distributed shared memory, in a fixed order. If C has
 // very few tiles, several clusters divide the terms (GROUPED), and the last one to finish adds up the sums of all in
 // their order; no block waits for another cluster. Compared with tensor_core, the host chooses among many shapes of
-// tiles, and each slice waits only for its own loads.
+// tiles, and each slice waits only for its own loads. C is loaded before the main loop if a thread has
+// registers left.
 //
 // A warp computes WARP_ROWS x WARP_COLUMNS of the tile. It reads its operands 16 bytes at a time, twice as much as in
 // tensor_core. So that these are neighbouring registers of an instruction, it computes the transpose of C: the
@@ -215,8 +216,8 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
             }
     }
 
-    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used. Call
-    // `first_fetched` when the copies of the first stages have started, and `all_fetched` when those of the last have.
+    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used.
+    // `first_fetched` is called after the copies of the first stages have started, `all_fetched` after all copies have.
     template <class First, class All> __device__ void mainloop(int stages, First first_fetched, All all_fetched)
     {
 #pragma unroll 1
@@ -354,8 +355,8 @@ template <bool PAIRS> struct Result {
     }
 };
 
-// Load C from the `first` fragment on of those that the block of rank `rank` adds up: rank, rank + PARTS, ... of each
-// thread. `reads`: beta is not 0.
+// Load PASS_FRAGMENTS fragments of C, from number `first` on. The block of rank `rank` adds up fragments rank, rank +
+// PARTS, ... of each thread, and only these count. `reads`: beta is not 0.
 template <bool PAIRS, int E>
 __device__ void load(Pair (&before)[PASS_FRAGMENTS], int first, const Tile<E> &tile, int rank, int first_row,
                      int first_column, bool reads, const Result<PAIRS> &result)
