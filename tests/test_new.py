@@ -29,7 +29,7 @@ NOT_COPIED = {
     "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15", "few_rows_wgmma", "fitted_wgmma",
     "short_k_wgmma", "short_k_mma", "stream_k_wgmma", "int8_transposed", "amx_blocked", "amx", "int8_slices",
     "int8_residues", "fixed_parts_fma", "undivided_dmma", "undivided_wgmma", "undivided_few_rows", "strassen_1",
-    "strassen_2", "direct_mma", "int8_direct",
+    "strassen_2", "strassen_3", "direct_mma", "int8_direct",
 }  # fmt: skip
 
 

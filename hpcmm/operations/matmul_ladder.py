@@ -95,6 +95,7 @@ LAUNCHES = {
     "int8_residues": PackedResidues(14),
     "strassen_1": Strassen(1),
     "strassen_2": Strassen(2),
+    "strassen_3": Strassen(3),
     "ozaki_14": Residues(14),
     "ozaki_15": Residues(15),
 }
