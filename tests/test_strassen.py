@@ -70,8 +70,7 @@ def drawn(rng, shape, dtype, kind):
     ("rung", "kind", "dtype"),
     [
         *(("strassen_1", "uniform", "float32"), ("strassen_1", "positive", "bfloat16")),
-        *(("strassen_1", "graded", "float64"), ("strassen_2", "graded", "float32")),
-        ("strassen_3", "uniform", "float32"),
+        *(("strassen_1", "graded", "float64"), ("strassen_3", "graded", "float32")),
     ],
 )
 def test_errors_are_within_the_proved_bound(build, rung, dtype, kind):
@@ -90,7 +89,7 @@ def test_errors_are_within_the_proved_bound(build, rung, dtype, kind):
         assert (error <= 4**levels * u * shape[2] * largest + ends).all()  # and far below it
 
 
-@pytest.mark.parametrize("rung", ["strassen_1", "strassen_2", "strassen_3"])
+@pytest.mark.parametrize("rung", ["strassen_1", "strassen_2"])
 @given(shape=st.tuples(*[st.integers(0, 140)] * 3), order=st.sampled_from(ORDERS), beta=st.sampled_from((0.0, 0.5)))
 @settings(max_examples=12, deadline=None)
 def test_integers_have_exact_products_at_any_shape(build, rung, shape, order, beta):
