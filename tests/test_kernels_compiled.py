@@ -167,13 +167,13 @@ def idle_shared_memory(operation, variant) -> bool:
 
 # A rung and its counterpart. A pitched variant is the same kernel on another memory layout, and one with guard rows the
 # same kernel on another grid. Rungs with unused shared memory are the same kernel with fewer blocks on an SM.
-# strassen_2 and strassen_3 launch the kernels of strassen_1 more often.
+# More levels of Strassen's algorithm launch the same kernels more often.
 STEPS = [
     (f"{operation.name}/{after.counterpart}", f"{operation.name}/{after.name}")
     for operation, after in RUNGS
     if f"{operation.name}/{after.counterpart}" in RUNG_OF
     and not (after.pitched or after.guard_rows or idle_shared_memory(operation, after))
-    and after.name not in ("strassen_2", "strassen_3")
+    and getattr(after.geometry, "levels", 1) == 1
     and {*operation.dtypes_of(after)} & {*operation.dtypes_of(operation.variant(after.counterpart))}
 ]
 
