@@ -179,12 +179,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         const int column = at.x + consumer * BOX_COLUMNS;
         const Matrix c = {C, ldc, min(m, at.y + ROWS), n};
         for (int i = 0; i < C_STAGES; ++i, ring.advance()) {
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);  // even for no box: others may still read what it held
             if (i != consumer / HELD) {
                 release(ring.stage);
                 continue;
             }
             unsigned char *const box = ring.bytes() + consumer % HELD * C_BOX;
-            mbarrier_wait(&ring.full[ring.stage], ring.parity);
             if (beta != 0 && !c_by_tma) {
                 copy_box(box, ROWS, c, at.y, column, thread % 128, 128);
                 barrier_sync(1 + consumer, 128);
