@@ -50,22 +50,37 @@ __device__ int exponent_of(Number largest)
     return max(-MOST, min(MOST, -e));
 }
 
+// The vector at a multiple of 16 bytes
+__device__ Vector read(const Stored *from)
+{
+    const int4 words = *(const int4 *)from;
+    const Stored *const elements = (const Stored *)&words;
+    Vector found;
+    for (int l = 0; l < WIDTH; l++)
+        found.x[l] = number(elements[l]);
+    return found;
+}
+
+__device__ void write(Stored *to, const Vector &values)
+{
+    int4 words;
+    Stored *const elements = (Stored *)&words;
+    for (int l = 0; l < WIDTH; l++)
+        elements[l] = stored(values.x[l]);
+    __stcs((int4 *)to, words);  // a large matrix is not in the L2 cache when it is read
+}
+
 // Elements (i, j) to (i, j + WIDTH - 1) of a matrix of rows x columns; zeros outside
 __device__ Vector load(const Stored *matrix, int ld, int rows, int columns, int i, int j)
 {
-    Vector found{};
     if (i >= rows || j >= columns)
-        return found;
+        return {};
     const Stored *const from = matrix + (size_t)i * ld + j;
-    if (j + WIDTH <= columns && (size_t)from % 16 == 0) {
-        const int4 words = *(const int4 *)from;
-        const Stored *const elements = (const Stored *)&words;
-        for (int l = 0; l < WIDTH; l++)
-            found.x[l] = number(elements[l]);
-    } else {
-        for (int l = 0; l < WIDTH && j + l < columns; l++)
-            found.x[l] = number(from[l]);
-    }
+    if (j + WIDTH <= columns && (size_t)from % 16 == 0)
+        return read(from);
+    Vector found{};
+    for (int l = 0; l < WIDTH && j + l < columns; l++)
+        found.x[l] = number(from[l]);
     return found;
 }
 
@@ -75,16 +90,11 @@ __device__ void store(Stored *matrix, int ld, int rows, int columns, int i, int 
     if (i >= rows || j >= columns)
         return;
     Stored *const to = matrix + (size_t)i * ld + j;
-    if (j + WIDTH <= columns && (size_t)to % 16 == 0) {
-        int4 words;
-        Stored *const elements = (Stored *)&words;
-        for (int l = 0; l < WIDTH; l++)
-            elements[l] = stored(values.x[l]);
-        __stcs((int4 *)to, words);  // a large matrix is not in the L2 cache when it is read
-    } else {
+    if (j + WIDTH <= columns && (size_t)to % 16 == 0)
+        write(to, values);
+    else
         for (int l = 0; l < WIDTH && j + l < columns; l++)
             to[l] = stored(values.x[l]);
-    }
 }
 
 __device__ Vector operator+(const Vector &a, const Vector &b)
@@ -153,11 +163,10 @@ struct Quarters {
     }
 };
 
-// Row and column of the vector of a thread in a quarter of so many columns
+// Column and row of the vector of a thread in a quarter of so many columns, in vectors and rows
 __device__ int2 place(int columns)
 {
-    const int vectors = columns / WIDTH;
-    const long long number = (long long)blockIdx.x * BLOCK + threadIdx.x;
+    const unsigned number = blockIdx.x * BLOCK + threadIdx.x, vectors = columns / WIDTH;  // of 32 bits: less than 64 GB
     return {(int)(number % vectors), (int)(number / vectors)};
 }
 
@@ -185,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int product = 0; product < 7; product++)
         if (scaled || product == 2 || product > 3)
-            store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
+            write(factors + ((size_t)product * height + i) * width + j, *values[product]);
 }
 
 // The same for the seven right factors and columns.
@@ -210,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
     for (int product = 0; product < 7; product++)
         if (scaled || product > 2)
-            store(factors + (size_t)product * height * width, width, height, width, i, j, *values[product]);
+            write(factors + ((size_t)product * height + i) * width + j, *values[product]);
 }
 
 // A vector of C = alpha times sums, with the scaling undone, + beta C; C is not read if beta is 0
@@ -240,8 +249,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int i = at.y, j = at.x * WIDTH;
     if (i >= height)
         return;
-    const size_t size = (size_t)height * width;
-    auto p = [&](int number) { return load(products + (number - 1) * size, width, height, width, i, j); };
+    auto p = [&](int number) { return read(products + ((size_t)(number - 1) * height + i) * width + j); };
     const Vector p1 = p(1), p2 = p(2), p3 = p(3), p4 = p(4), p5 = p(5), p6 = p(6), p7 = p(7);
     const Vector u2 = p1 + p6, u3 = u2 + p7, u4 = u2 + p5;
     const bool all = scaled;
