@@ -4,19 +4,22 @@
 
 #include "matmul/sixteen_bit.cuh"
 
-// Return four neighbouring sums, added up over the blocks of the cluster in the order of their ranks. `four` points to
-// the sums of this block in shared memory.
-__device__ inline float4 sums_of_parts(float *four)
+// Load four neighbouring sums of each block of the cluster. `four` points to those of this block in shared memory.
+__device__ inline void load_parts(float4 (&parts)[PARTS], float *four)
 {
-    if (PARTS == 1)
-        return *(const float4 *)four;
-    float4 total = ld_shared_cluster_v4(mapa(four, 0));
 #pragma unroll
-    for (int p = 1; p < PARTS; ++p) {
-        const float4 part = ld_shared_cluster_v4(mapa(four, p));
-        total = make_float4(total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w);
-    }
-    return total;
+    for (int p = 0; p < PARTS; ++p)
+        parts[p] = PARTS == 1 ? *(const float4 *)four : ld_shared_cluster_v4(mapa(four, p));
+}
+
+// Return the sums of all blocks, added up in the order of their ranks.
+__device__ inline float4 total(const float4 (&parts)[PARTS])
+{
+    float4 sum = parts[0];
+#pragma unroll
+    for (int p = 1; p < PARTS; ++p)
+        sum = make_float4(sum.x + parts[p].x, sum.y + parts[p].y, sum.z + parts[p].z, sum.w + parts[p].w);
+    return sum;
 }
 
 // Return four neighbours of C as pairs: `whole` at a multiple of 8 bytes, else the first `count` of them.

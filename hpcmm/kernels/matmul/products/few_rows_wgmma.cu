@@ -20,11 +20,13 @@
 
 #include "matmul/boxes.cuh"
 #include "matmul/parts_of_c.cuh"
+#include "matmul/prefetch.cuh"
 #include "matmul/ring.cuh"
 
 constexpr int J = ROWS / 8, WARPGROUPS = COLUMNS / BOX_COLUMNS, THREADS = 128 * WARPGROUPS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + WARPGROUPS * B_BOX;
 constexpr int PITCH = COLUMNS + 4;  // of rows of sums; avoids bank conflicts
+constexpr int FOURS = ROWS * (COLUMNS / 4), MOST = (FOURS + PARTS * BLOCK - 1) / (PARTS * BLOCK);  // of a thread
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "a warp loads");
 static_assert(ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
 
@@ -83,6 +85,9 @@ extern "C" __global__ void
                 load_by_tma(ring, start);
             __syncwarp();
         }
+        constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;
+        if (beta != 0)  // C arrives during the last products
+            prefetch_tile(C, ldc, min(m, first_row + ROWS), n, first_row + rank * SHARE, first_column, SHARE, lane, 32);
     } else {
         for (int step = from; step < to; ++step, ring.advance()) {
             mbarrier_wait(&ring.full[ring.stage], ring.parity);
@@ -113,32 +118,34 @@ extern "C" __global__ void
     } else
         __syncthreads();
 
+    // Every PARTS-th four neighbours are added up by this block.
     const bool vectors = (ldc | n) % 4 == 0 && (size_t)C % sizeof(uint2) == 0;
-    const int fours = min(ROWS, m - first_row) * (COLUMNS / 4);
-    constexpr int MOST = (ROWS * COLUMNS / 4 + PARTS * BLOCK - 1) / (PARTS * BLOCK);  // of a thread
-    constexpr int TURN = MOST < 8 ? MOST : 8;  // all of a turn are loaded before the first is stored
-    for (int first = rank * BLOCK + thread; first < fours; first += TURN * PARTS * BLOCK) {
-        uint2 old[TURN] = {};
-        const auto for_each = [&](auto what) {
+    const int inside = min(ROWS, m - first_row) * (COLUMNS / 4);
+    const auto four = [&](int t) { return (t * PARTS + rank) * BLOCK + thread; };
+    const auto for_each = [&](auto what) {
 #pragma unroll
-            for (int t = 0; t < TURN; ++t) {
-                const int i = first + t * PARTS * BLOCK, y = i / (COLUMNS / 4), x = i % (COLUMNS / 4) * 4;
-                const int left = i < fours ? n - first_column - x : 0;  // columns of C
-                if (left > 0)
-                    what(old[t], C + (size_t)(first_row + y) * ldc + first_column + x, left,
-                         (float *)shared + y * PITCH + x);
-            }
-        };
-        if (beta != 0 && vectors)
-            for_each([](uint2 &old, const Element *from, int, float *) { old = *(const uint2 *)from; });
-        else if (beta != 0)
-            for_each([](uint2 &old, const Element *from, int left, float *) { old = load_four(from, false, left); });
-        for_each([&](const uint2 &old, Element *to, int left, float *sums) {
-            store_four(to, vectors, left, alpha, sums_of_parts(sums), beta, old);
-        });
+        for (int t = 0; t < MOST; ++t) {
+            const int i = four(t), y = first_row + i / (COLUMNS / 4), x = first_column + i % (COLUMNS / 4) * 4;
+            if (i < inside && x < n)
+                what(t, C + (size_t)y * ldc + x, n - x);
+        }
+    };
+    uint2 old[MOST] = {};
+    if (beta != 0 && vectors)
+        for_each([&](int t, const Element *from, int) { old[t] = *(const uint2 *)from; });
+    else if (beta != 0)
+        for_each([&](int t, const Element *from, int left) { old[t] = load_four(from, false, left); });
+    float4 sums_of[MOST][PARTS];  // all are loaded before the first is added
+#pragma unroll
+    for (int t = 0; t < MOST; ++t) {
+        const int i = min(four(t), FOURS - 1);
+        load_parts(sums_of[t], (float *)shared + i / (COLUMNS / 4) * PITCH + i % (COLUMNS / 4) * 4);
     }
-    if (PARTS > 1) {  // no block ends before the others have read its sums
-        barrier_cluster_arrive();
-        barrier_cluster_wait();
-    }
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this thread has read the sums of the others
+    for_each([&](int t, Element *to, int left) {
+        store_four(to, vectors, left, alpha, total(sums_of[t]), beta, old[t]);
+    });
+    if (PARTS > 1)
+        barrier_cluster_wait();  // no block ends while another one may still read its sums
 }

@@ -239,12 +239,12 @@ extern "C" __global__ void
             });
         barrier_cluster_arrive();
         barrier_cluster_wait();
-        float4 totals[COUNT];
-        for_each([&](int i, int y, int x) { totals[i] = sums_of_parts(exchange + y * PITCH + x); });
+        float4 sums_of[COUNT][PARTS];
+        for_each([&](int i, int y, int x) { load_parts(sums_of[i], exchange + y * PITCH + x); });
         barrier_cluster_arrive();  // this thread has read the sums of the others
         for_each([&](int i, int y, int x) {
             if (inside(y, x))
-                store_four(to + (size_t)y * ldc + x, vectors, n - at.x - x, alpha, totals[i], beta, old[i]);
+                store_four(to + (size_t)y * ldc + x, vectors, n - at.x - x, alpha, total(sums_of[i]), beta, old[i]);
         });
         barrier_cluster_wait();  // no block ends while another one may still read its sums
     }
