@@ -540,6 +540,22 @@ def test_cuda_a_stage_of_persistent_dmma_is_not_overwritten_while_it_is_read(gpu
         np.testing.assert_allclose(result, truth, rtol=0, atol=1e-10)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("variant", "dtype"), builds_of("fitted_wgmma"))
+def test_cuda_consumers_of_fitted_wgmma_do_not_overtake_each_other(gpu, variant, dtype):
+    """Consumers released stages that others still read, in some of many tiles with few steps."""
+    task = matmul(variant, dtype, (6656, 9408, 64), 1.0, 0.5)
+    arrays = {name: gpu.upload(x) for name, x in MATMUL.draw(np.random.default_rng(1), task).items()}
+    right = gpu.prepare(matmul(MATMUL.variant("persistent"), dtype, task.shape, 1.0, 0.5), arrays)  # in the same order
+    run, old = gpu.prepare(task, arrays), arrays["C"].copy()
+    run_once(gpu, right)
+    expected = arrays["C"].copy()
+    for _ in range(10):
+        arrays["C"][...] = old
+        run_once(gpu, run)
+        assert (arrays["C"] == expected).all()
+
+
 def skinny_tiles() -> list:
     return [
         pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}")
