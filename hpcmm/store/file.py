@@ -25,6 +25,7 @@ UNSEALED: list[Path] = []  # files that were read without a checksum, whose valu
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
 PADDED_BYTES = 32 * 2**20
+CHUNK_BYTES = 2**20  # of texts that are compressed together: long ones, such as provenances, have much in common
 
 
 class MissingError(ValueError):
@@ -119,6 +120,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
             longest = max(map(len, values), default=0)
             if len(values) >= PADDED_ROWS and 0 < longest * len(values) <= PADDED_BYTES:
                 dtype = h5py.string_dtype(length=longest)
+                rows = min(len(values), max(1, CHUNK_BYTES // longest))
+                how = {"compression": "gzip", "chunks": (rows,)}
             else:
                 how = {}
         column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **how)
