@@ -132,7 +132,7 @@ OTHER_TILES = {
     "more rows than of a tile": ("few_rows_wgmma", [-1, 48, 128, 2, [3]], [*POINTS, ((7, 200, 328), 1.5, 0.5)]),
     "a tile of C in two stages, which the steps of the next tile follow": (
         *("fitted_wgmma", [208, 128]),
-        [((808, 200, 64), 1.5, 0.5), ((280, 136, 72), 1.5, 0.5), ((408, 200, 64), -0.75, 0.0), ((150, 66, 70), 1.0, 2.0)],
+        [((808, 200, 64), 1.5, 0.5), ((280, 136, 72), 1.5, 0.5), ((408, 200, 64), 1.0, 0.0), ((150, 66, 70), 1.0, 2.0)],
     ),
     "rows of a tile that are no multiple of 16, and long steps": (
         *("fitted_wgmma", [24, 64, 256]),
