@@ -163,10 +163,10 @@ struct Quarters {
     }
 };
 
-// Column and row of the vector of a thread in a quarter of so many columns, in vectors and rows
+// The number of the vector of a thread in a row of a quarter of so many columns, and the row. 32 bits suffice for 64 GB.
 __device__ int2 place(int columns)
 {
-    const unsigned number = blockIdx.x * BLOCK + threadIdx.x, vectors = columns / WIDTH;  // of 32 bits: less than 64 GB
+    const unsigned number = blockIdx.x * BLOCK + threadIdx.x, vectors = columns / WIDTH;
     return {(int)(number % vectors), (int)(number / vectors)};
 }
 
