@@ -234,3 +234,13 @@ def test_long_columns_of_texts_are_compressed_and_read_alike(tmp_path, longest):
     assert list(store.read(tmp_path / "a.h5")["unprofiled"]["operation"]) == texts
     with hpcmm.open(tmp_path / "a.h5") as tree:
         assert list(tree["unprofiled"].to_dataset().reason.values) == texts[::-1]
+
+
+def test_long_texts_with_much_in_common_are_compressed_together(tmp_path):
+    common = np.random.default_rng(1).bytes(4000).hex()
+    texts = [f"{row} {common}" for row in range(250)]
+    store.write_groups(tmp_path / "a.h5", {"unprofiled": {"operation": texts, "reason": texts}})
+    store.write_groups(tmp_path / "b.h5", {"unprofiled": {"operation": texts[:1], "reason": texts[:1]}})
+    sizes = [(tmp_path / name).stat().st_size for name in ("a.h5", "b.h5")]
+    assert sizes[0] < sizes[1] + 20 * len(common), "of 500 texts"
+    assert list(store.read(tmp_path / "a.h5")["unprofiled"]["reason"]) == texts

@@ -49,13 +49,15 @@ SMALL = {  # as few columns and stages as the sources take
     "int8_transposed": tabled("int8_transposed", [32, 2], GROUP_ROWS=2),
     "int8_direct": tabled("int8_direct", [16, 32, 2]),
 }
-# m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
+# m, n, k, alpha, beta: whole tiles, ragged in rows and terms, rows that TMA cannot take: of A and B, and of C; and many
+# tiles of one step, so that warps may be a tile ahead of others
 POINTS = [
     ((128, 64, 192), 1.5, 0.5),
     ((140, 136, 200), -0.75, 0.0),
     ((130, 66, 70), 1.5, 0.5),
     ((65, 130, 64), 1.0, 0.0),
     ((9, 8, 0), 0.0, 2.0),
+    ((520, 200, 64), 1.5, 0.5),
 ]
 
 
