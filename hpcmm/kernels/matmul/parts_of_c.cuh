@@ -4,7 +4,8 @@
 
 #include "matmul/sixteen_bit.cuh"
 
-// Load four neighbouring sums of each block of the cluster. `four` points to those of this block in shared memory.
+// Load the same four neighbouring elements from the sums of each block of the cluster. `four` is their address in the
+// shared memory of this block.
 __device__ inline void load_parts(float4 (&parts)[PARTS], float *four)
 {
 #pragma unroll

@@ -179,7 +179,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         const int column = at.x + consumer * BOX_COLUMNS;
         const Matrix c = {C, ldc, min(m, at.y + ROWS), n};
         for (int i = 0; i < C_STAGES; ++i, ring.advance()) {
-            mbarrier_wait(&ring.full[ring.stage], ring.parity);  // even for no box: others may still read what it held
+            // All consumers wait, also those whose box is in another stage. Otherwise one could release this stage while
+            // others still read what was in it before.
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);
             if (i != consumer / HELD) {
                 release(ring.stage);
                 continue;
